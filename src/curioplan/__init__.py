@@ -1,0 +1,1 @@
+"""Goal-reaching skills from curious exploration."""
