@@ -161,7 +161,7 @@ class Task:
         """The achieved goals of a batch of observations."""
         if self.goal_indices is None:
             raise EnvError(
-                f"In {self.name} the achieved goal is not a part of the observation, so goals cannot be read off "
+                f"In {self.name} the achieved goal is not a part of the observation, so it cannot be read off "
                 "imagined states; use the achieved goals stored with the data."
             )
         return observations[..., list(self.goal_indices)]
