@@ -1,1 +1,30 @@
-"""Environments and their task descriptions."""
+"""Environments, their task descriptions, and how to make them by name.
+
+Importing this package registers ``curioplan/MazeUMaze-v0``, ``curioplan/MazeMedium-v0``,
+``curioplan/MazeLarge-v0``, ``curioplan/PinPad-v0``, ``curioplan/FetchPush-v0`` and
+``curioplan/Kitchen-v0`` with Gymnasium.
+"""
+
+import os
+import sys
+
+# Without a choice MuJoCo looks for a screen and fails on machines that have none.
+if sys.platform == "linux":
+    os.environ.setdefault("MUJOCO_GL", "egl")
+
+from curioplan.envs.check import Finding, check_env
+from curioplan.envs.registry import SHORT_NAMES, make_env, make_task
+from curioplan.envs.task import Case, Coverage, MovableObject, Task, Within
+
+__all__ = [
+    "SHORT_NAMES",
+    "Case",
+    "Coverage",
+    "Finding",
+    "MovableObject",
+    "Task",
+    "Within",
+    "check_env",
+    "make_env",
+    "make_task",
+]

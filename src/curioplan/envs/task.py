@@ -72,13 +72,13 @@ class Case:
         """The ``options`` of ``reset`` that begin this case; ``rng`` draws the jitter."""
         chosen = {}
         if self.state is not None:
-            state = np.array(self.state)
+            state = np.array(self.state, dtype=np.float64)
             if self.jitter is not None:
                 width = np.array(self.jitter)
                 state = state + rng.uniform(-width, width)
             chosen["state"] = state
         if self.goal is not None:
-            chosen["goal"] = np.array(self.goal)
+            chosen["goal"] = np.array(self.goal, dtype=np.float64)
         return chosen
 
 
@@ -161,7 +161,29 @@ class Task:
         """The achieved goals of a batch of observations."""
         if self.goal_indices is None:
             raise EnvError(
-                f"In {self.name} the achieved goal is not a part of the observation, so it cannot be read off "
+                f"In {self.name} the achieved goal is not a part of the observation and cannot be read off "
                 "imagined states; use the achieved goals stored with the data."
             )
         return observations[..., list(self.goal_indices)]
+
+    def read_options(
+        self, options: dict[str, Any] | None
+    ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        """The state and the goal in the ``options`` of ``reset``, checked; ``None`` where not given."""
+        options = dict(options or {})
+        sizes = {"state": self.observation_dim, "goal": self.goal_dim}
+        chosen: dict[str, NDArray[np.float64] | None] = dict.fromkeys(sizes)
+        for key, value in options.items():
+            if key not in sizes:
+                raise EnvError(f'reset of {self.name} knows the options "state" and "goal", not "{key}".')
+            try:
+                array = np.array(value, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise EnvError(f'The option "{key}" of reset must be a vector of numbers.') from None
+            if array.shape != (sizes[key],) or not np.isfinite(array).all():
+                raise EnvError(
+                    f'The option "{key}" of reset must hold {sizes[key]} finite numbers for {self.name}; '
+                    f"it has shape {array.shape}."
+                )
+            chosen[key] = array
+        return chosen["state"], chosen["goal"]
