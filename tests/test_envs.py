@@ -121,7 +121,9 @@ def test_success_and_goals_work_alike_on_arrays_and_tensors(name):
 
 
 @pytest.mark.parametrize("name", SHORT_NAMES)
-def test_frames_show_the_scene_and_change_as_it_moves(name):
+def test_frames_show_the_scene_and_change_as_it_moves(name, request):
+    if name in ("fetch_push", "kitchen"):
+        request.getfixturevalue("graphics")
     env = make_env(name, render_mode="rgb_array")
     env.reset(seed=0)
     before = env.render()

@@ -1,1 +1,26 @@
-"""Goal-reaching skills from curious exploration."""
+"""Goal-reaching skills from curious exploration.
+
+Importing the package registers its environments with Gymnasium; everything heavy is imported on first use.
+"""
+
+from importlib import import_module, metadata
+from typing import Any
+
+from curioplan.envs import check_env, make_env, make_task
+from curioplan.errors import CurioplanError
+
+__version__ = metadata.version("curioplan")
+
+_LAZY = {
+    "TrajectoryStore": "curioplan.data",
+    "load_data": "curioplan.data",
+    "save_data": "curioplan.data",
+}
+
+__all__ = ["CurioplanError", "check_env", "make_env", "make_task", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"curioplan has no attribute {name}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,9 +1,36 @@
-"""Settings of every stage, as frozen dataclasses; the defaults are those of the paper."""
+"""Settings of every stage, as frozen dataclasses.
+
+The defaults are the paper's, so the preset ``paper`` is each class as it is; ``cpu`` is what runs well on
+two cores, ``smoke`` what runs in seconds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from curioplan.errors import ConfigError
+
+PresetName = Literal["paper", "cpu", "smoke"]
+PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+
+
+def _require(config: Any, rule: str, *names: str) -> None:
+    """Refuse values of the named fields that break a rule."""
+    holds = {
+        "at least 1": lambda value: value >= 1,
+        "at least 0": lambda value: value >= 0,
+        "above 0": lambda value: value > 0,
+        "between 0 and 1": lambda value: 0 <= value <= 1,
+        "above 0 and below 1": lambda value: 0 < value < 1,
+        "above 0 and at most 1": lambda value: 0 < value <= 1,
+    }[rule]
+    for name in names:
+        value = getattr(config, name)
+        if not (math.isfinite(value) and holds(value)):
+            raise ConfigError(f"{name} must be {rule}, not {value}.")
 
 
 @dataclass(frozen=True)
@@ -34,6 +61,17 @@ class ModelConfig:
     """Share of transitions kept from training, to rank members and to stop early."""
     patience: int = 5
     """Epochs without better held-out likelihood after which training stops early."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "members", "elites", "layers", "units", "batch_size", "patience")
+        _require(self, "above 0", "learning_rate")
+        _require(self, "at least 0", "weight_decay", "beta")
+        _require(self, "above 0 and below 1", "held_out")
+        if self.elites > self.members:
+            raise ConfigError(f"elites ({self.elites}) must not exceed members ({self.members}).")
+        if self.log_variance_min >= self.log_variance_max:
+            raise ConfigError("log_variance_min must be below log_variance_max.")
 
 
 @dataclass(frozen=True)
@@ -69,3 +107,197 @@ class PlannerConfig:
     """Particles per action sequence with ts1."""
     variance_limit: float = 100.0
     """Sequences whose particle variance, summed over the horizon, exceeds this are discarded."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "iterations", "population", "replan_every", "particles")
+        _require(self, "above 0 and at most 1", "elite_ratio", "population_decay")
+        _require(self, "between 0 and 1", "momentum", "keep_fraction")
+        _require(self, "above 0", "initial_std", "variance_limit")
+        _require(self, "at least 0", "noise_exponent")
+
+
+@dataclass(frozen=True)
+class ExploreConfig:
+    """Curious exploration: act so that the ensemble disagrees, and learn from what happens."""
+
+    steps: int = 200_000
+    """Environment steps in all."""
+    seed: int = 0
+    """Seed of everything random."""
+    explorer: Literal["disagreement", "novelty", "random"] = "disagreement"
+    """What is sought: disagreement of the ensemble, novelty to a random network (RND), or nothing."""
+    warmup_steps: int = 3000
+    """Uniformly random steps before the first plan."""
+    horizon: int = 0
+    """Planning horizon; 0 takes the task's."""
+    epochs: int = 12
+    """Epochs of all data that the model is trained for before each episode."""
+    updates_per_step: float = 0.0
+    """Model updates per environment step, whatever the amount of data; 0 trains by epochs instead."""
+    checkpoint_every: int = 5000
+    """Environment steps between checkpoints, which fall on the ends of episodes."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The dynamics ensemble."""
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    """The trajectory optimiser."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "steps", "warmup_steps", "checkpoint_every")
+        _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step")
+        if self.epochs == 0 and self.updates_per_step == 0:
+            raise ConfigError("The model would never be trained: epochs or updates_per_step must be above 0.")
+
+
+@dataclass(frozen=True)
+class LearnConfig:
+    """Offline learning of goal-conditioned values, as far as all learners share it."""
+
+    seed: int = 0
+    """Seed of everything random."""
+    epochs: int = 200
+    """Passes over the dataset."""
+    batch_size: int = 512
+    """Relabelled transitions per update."""
+    layers: int = 2
+    """Hidden layers of actor and critics."""
+    units: int = 512
+    """Units per hidden layer."""
+    actor_learning_rate: float = 1e-5
+    """Step size of Adam for the actor."""
+    critic_learning_rate: float = 1e-5
+    """Step size of Adam for the critics."""
+    polyak: float = 0.995
+    """Share of the target critics kept at each update."""
+    p_goal: float = 0.75
+    """Share of goals taken from the future of the same trajectory."""
+    p_geometric: float = 0.2
+    """Parameter of the geometric distribution of how far ahead."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "epochs", "batch_size", "layers", "units")
+        _require(self, "at least 0", "seed")
+        _require(self, "above 0", "actor_learning_rate", "critic_learning_rate")
+        _require(self, "between 0 and 1", "polyak", "p_goal")
+        _require(self, "above 0 and at most 1", "p_geometric")
+
+
+@dataclass(frozen=True)
+class GraphConfig:
+    """Aggregation of values over a graph of dataset states."""
+
+    vertices: int = 0
+    """Vertices; 0 takes the task's number."""
+    sampling: Literal["inverse-density", "uniform"] = "inverse-density"
+    """How vertices are drawn from the data."""
+    density_goals: int = 1000
+    """Random goals over which the density of a state is averaged."""
+    density_scale: float = 20.0
+    """Scale of the exponential kernel on temporal distances."""
+    max_distance: float = 500.0
+    """Temporal distances are clipped here."""
+    near_vertices: int = 100
+    """Only this many vertices nearest to the current state are looked at; 0 looks at all."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 0", "vertices", "near_vertices")
+        _require(self, "at least 1", "density_goals")
+        _require(self, "above 0", "density_scale", "max_distance")
+
+
+@dataclass(frozen=True)
+class ReachConfig:
+    """Reaching goals: planning with the model towards states of high value."""
+
+    seed: int = 0
+    """Seed of everything random."""
+    horizon: int = 0
+    """Planning horizon; 0 takes the task's."""
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    """The trajectory optimiser."""
+    graph: GraphConfig = field(default_factory=GraphConfig)
+    """The aggregation graph."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 0", "seed", "horizon")
+
+
+StageConfig = ExploreConfig | LearnConfig | ReachConfig
+Config = TypeVar("Config", ExploreConfig, LearnConfig, ReachConfig)
+
+_CPU_MODEL = ModelConfig(
+    members=5, elites=5, layers=3, units=128, learning_rate=1e-3, batch_size=256, beta=0.5
+)
+_CPU_PLANNER = PlannerConfig(
+    population=100, iterations=2, elite_ratio=0.1, replan_every=5, propagation="shared"
+)
+_SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batch_size=64)
+_SMOKE_PLANNER = replace(_CPU_PLANNER, population=16)
+
+_PRESETS: dict[PresetName, dict[type, Any]] = {
+    "paper": {ExploreConfig: ExploreConfig(), LearnConfig: LearnConfig(), ReachConfig: ReachConfig()},
+    "cpu": {
+        ExploreConfig: ExploreConfig(updates_per_step=0.5, model=_CPU_MODEL, planner=_CPU_PLANNER),
+        LearnConfig: LearnConfig(epochs=30, actor_learning_rate=3e-4, critic_learning_rate=3e-4),
+        ReachConfig: ReachConfig(
+            planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
+        ),
+    },
+    "smoke": {
+        ExploreConfig: ExploreConfig(
+            steps=1500,
+            warmup_steps=600,
+            updates_per_step=0.2,
+            checkpoint_every=600,
+            model=_SMOKE_MODEL,
+            planner=_SMOKE_PLANNER,
+        ),
+        LearnConfig: LearnConfig(
+            epochs=20, units=64, batch_size=128, actor_learning_rate=1e-3, critic_learning_rate=1e-3
+        ),
+        ReachConfig: ReachConfig(
+            planner=replace(_SMOKE_PLANNER, propagation="mean"), graph=GraphConfig(vertices=50)
+        ),
+    },
+}
+
+
+def preset(name: PresetName, stage: type[Config]) -> Config:
+    """The settings of a stage in a preset."""
+    if name not in _PRESETS:
+        raise ConfigError(f"There is no preset {name}; there are {', '.join(PRESETS)}.")
+    found: Config = _PRESETS[name][stage]
+    return found
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+) -> dict[str, tuple[Any, Any]]:
+    """The fields, by dotted name, in which two nested mappings differ, with both values."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in [*new, *(key for key in old if key not in new)]:
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found |= differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            found[prefix + key] = (before, after)
+    return found
+
+
+def from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    """Settings read back from JSON; fields that this version does not know are refused."""
+    hints = get_type_hints(cls)
+    known = {entry.name for entry in fields(cls)}
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise ConfigError(f"{cls.__name__} has no setting {unknown[0]}.")
+    return cls(
+        **{
+            name: from_dict(hints[name], value) if is_dataclass(hints[name]) else value
+            for name, value in values.items()
+        }
+    )

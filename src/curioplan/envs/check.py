@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
@@ -42,7 +41,9 @@ class RewardSuccess:
 
     def __call__(self, achieved: Array, desired: Array) -> Array:
         """Booleans of the broadcast leading shape."""
-        if isinstance(achieved, torch.Tensor):
+        if not isinstance(achieved, np.ndarray):
+            import torch
+
             result = self(achieved.detach().cpu().numpy(), desired.detach().cpu().numpy())
             return torch.as_tensor(result, device=achieved.device)
         achieved, desired = np.broadcast_arrays(achieved, desired)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from curioplan.errors import EnvError
 
-Array = TypeVar("Array", NDArray[Any], torch.Tensor)
+if TYPE_CHECKING:
+    import torch
+
+Array = TypeVar("Array", NDArray[Any], "torch.Tensor")
 
 
 class SuccessTest(Protocol):

@@ -1,0 +1,36 @@
+# What developers do, by name. Every target does the set-up it needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup test lint format bench demo clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(READY)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Two processes with one thread each beat one with two for the small networks of the tests.
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+bench: $(READY)
+	$(BIN)/python benchmarks/relabel.py
+
+demo: $(READY)
+	$(BIN)/curioplan envs
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,200 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, preset
+from curioplan.errors import CurioplanError, EnvError
+from curioplan.options import Parser
+
+INTRODUCTION = """\
+Goal-reaching skills from curious exploration.
+
+  curioplan envs                     which environments there are
+  curioplan check-env ID             whether an environment of yours fits, and what it lacks
+  curioplan data inspect PATH        what is in a dataset: Minari, OGBench or D4RL
+  curioplan data convert FROM TO     from one format to another
+  curioplan config                   every setting, in every preset
+"""
+
+STAGES = {"explore": ExploreConfig, "learn": LearnConfig, "reach": ReachConfig}
+
+
+def build_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(prog="curioplan", description=INTRODUCTION)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(parent: Any, name: str, run: Any, text: str, example: str) -> Parser:
+        added: Parser = parent.add_parser(
+            name, help=text, description=f"{text}.", epilog=f"example:\n  {example}"
+        )
+        added.set_defaults(run=run)
+        return added
+
+    command(commands, "envs", list_envs, "List the environments", "curioplan envs")
+
+    check = command(
+        commands,
+        "check-env",
+        check_environment,
+        "Tell in plain words whether an environment can be used",
+        "curioplan check-env FetchReach-v4\n  curioplan check-env my_package.my_env:make",
+    )
+    check.add_argument("env", metavar="ID", help="a short name, a Gymnasium id, or module:callable")
+
+    data = commands.add_parser("data", help="Look at datasets and convert them")
+    parts = data.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    inspect = command(
+        parts,
+        "inspect",
+        inspect_data,
+        "Show counts, ranges, episode lengths and coverage of a dataset",
+        "curioplan data inspect recordings.npz --env maze_large --figure coverage.png",
+    )
+    inspect.add_argument(
+        "--figure", type=Path, metavar="FILE", help="draw the coverage into this PNG, PDF or SVG"
+    )
+    convert = command(
+        parts,
+        "convert",
+        convert_data,
+        "Convert a dataset to a Minari folder, an OGBench .npz or a D4RL .hdf5",
+        "curioplan data convert recordings.hdf5 recordings --env maze_large",
+    )
+    convert.add_argument(
+        "target", type=Path, metavar="TO", help="a folder, or a file ending in .npz or .hdf5"
+    )
+    convert.add_argument("--overwrite", action="store_true", help="replace TO if it exists")
+    for added in (inspect, convert):
+        added.add_argument("source", metavar="FROM", help="a Minari folder or id, an .npz or an .hdf5 file")
+        added.add_argument(
+            "--env", metavar="ID", help="the environment the data is from, to check it against"
+        )
+        added._actions.insert(1, added._actions.pop(-2))  # FROM comes before TO
+
+    shown = command(
+        commands,
+        "config",
+        show_config,
+        "Show every setting of a stage in every preset",
+        "curioplan config explore",
+    )
+    shown.add_argument("stage", nargs="?", choices=list(STAGES), help="one stage only")
+    return parser
+
+
+def list_envs(_: Namespace) -> None:
+    """Print the table of environments."""
+    from curioplan.envs import SHORT_NAMES, make_task
+
+    print(f"{'name':<12} {'Gymnasium id':<26} obs goal act episode  gamma  cases")
+    for name, identifier in SHORT_NAMES.items():
+        task = make_task(name)
+        print(
+            f"{name:<12} {identifier:<26} {task.observation_dim:>3} {task.goal_dim:>4} {task.action_dim:>3} "
+            f"{task.episode_length:>7} {task.gamma:>6} {len(task.cases):>6}"
+        )
+    print("\nAny environment with the goal interface works by its Gymnasium id or as module:callable.")
+
+
+def check_environment(arguments: Namespace) -> None:
+    """Print the findings; a missing part is an error."""
+    from curioplan.envs import check_env, make_env
+
+    env = make_env(arguments.env)
+    try:
+        findings = check_env(env)
+    finally:
+        env.close()
+    marks = {"ok": "  ok     ", "note": "  note   ", "missing": "  MISSING"}
+    for finding in findings:
+        print(f"{marks[finding.level]} {finding.text[0].upper()}{finding.text[1:]}")
+    missing = sum(finding.level == "missing" for finding in findings)
+    if missing:
+        raise EnvError(f"{arguments.env} cannot be used yet: {missing} thing(s) missing.")
+    print(f"{arguments.env} can be used.")
+
+
+def inspect_data(arguments: Namespace) -> None:
+    """Print a summary of a dataset and draw its coverage."""
+    from curioplan.data import coverage_figure, format_summary, load_data, summary
+
+    task = _task(arguments.env)
+    store = load_data(arguments.source, task)
+    print(format_summary(summary(store, task)))
+    if arguments.figure:
+        coverage_figure(store, task, arguments.figure)
+        print(f"coverage drawn in {arguments.figure}")
+
+
+def convert_data(arguments: Namespace) -> None:
+    """Convert a dataset and say what was written."""
+    from curioplan.data import convert
+
+    store = convert(arguments.source, arguments.target, _task(arguments.env), overwrite=arguments.overwrite)
+    print(f"{arguments.target}: {store.transitions} transitions in {store.episodes} episodes")
+
+
+def show_config(arguments: Namespace) -> None:
+    """Print the settings of all presets side by side."""
+    from curioplan.options import field_docs
+
+    for name in [arguments.stage] if arguments.stage else STAGES:
+        columns = {chosen: preset(chosen, STAGES[name]) for chosen in PRESETS}
+        print(f"\n{name:<28}" + "".join(f"{chosen:>17}" for chosen in columns))
+        _print_settings(list(columns.values()), "", field_docs)
+
+
+def _print_settings(configs: list[Any], prefix: str, docs: Any) -> None:
+    for entry in fields(configs[0]):
+        values = [getattr(config, entry.name) for config in configs]
+        if is_dataclass(values[0]):
+            _print_settings(values, f"{prefix}{entry.name}.", docs)
+            continue
+        row = "".join(f"{value!s:>17}" for value in values)
+        print(f"  {prefix + entry.name:<26}{row}   {docs(type(configs[0]))[entry.name]}")
+
+
+def _task(env: str | None) -> Any:
+    if env is None:
+        return None
+    from curioplan.envs import make_task
+
+    return make_task(env)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 if it went well, 2 with one sentence if the user can mend what went wrong."""
+    logging.basicConfig(format="curioplan: %(message)s", level=logging.WARNING)
+    if os.getcwd() not in sys.path:  # noqa: PTH109
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109  # module:callable finds the user's files
+    try:
+        parsed = build_parser().parse(sys.argv[1:] if arguments is None else arguments)
+        parsed.run(parsed)
+        sys.stdout.flush()
+    except CurioplanError as error:
+        print(f"curioplan: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"curioplan: {where}{error.strerror or error}.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "\ncurioplan: interrupted; the same command continues where a checkpoint was made.",
+            file=sys.stderr,
+        )
+        return 130
+    return 0
