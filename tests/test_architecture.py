@@ -10,6 +10,7 @@ import curioplan
 ROOT = Path(curioplan.__file__).parent
 RANKS = {
     "errors": 0,
+    "seeding": 0,
     "config": 1,
     "storage": 1,
     "metrics": 1,

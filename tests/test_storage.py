@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curioplan.errors import RunError
-from curioplan.storage import Checkpoints, flatten, unflatten, write_atomic, write_json
+from curioplan.storage import Checkpoints, flatten, load_tree, save_tree, unflatten, write_atomic, write_json
 
 SYSTEM_CALLS = ("write", "fsync", "replace", "fchmod", "close", "unlink", "open")
 
@@ -214,3 +214,20 @@ def test_a_path_below_a_file_gives_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="Cannot write"):
         write_atomic(Path(tmp_path / "file" / "below"), b"")
+
+
+@settings(max_examples=100, deadline=None)
+@given(tree=trees, data=st.data())
+def test_a_saved_tree_is_read_back_or_any_damage_to_it_is_noticed(tmp_path_factory, tree, data):
+    path = tmp_path_factory.mktemp("tree") / "model.safetensors"
+    save_tree(path, tree)
+    assert same(load_tree(path), tree)
+    content = bytearray(path.read_bytes())
+    where = data.draw(st.integers(0, len(content) - 1))
+    content[where] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        damaged = load_tree(path)
+    except RunError:
+        return
+    assert same(damaged, tree)  # a changed blank in the header changes nothing

@@ -12,9 +12,12 @@ from curioplan.errors import CurioplanError
 __version__ = metadata.version("curioplan")
 
 _LAZY = {
-    "TrajectoryStore": "curioplan.data",
-    "load_data": "curioplan.data",
-    "save_data": "curioplan.data",
+    "ExploreConfig": "curioplan.config:ExploreConfig",
+    "TrajectoryStore": "curioplan.data:TrajectoryStore",
+    "explore": "curioplan.stages.explore:explore",
+    "load_data": "curioplan.data:load",
+    "preset": "curioplan.config:preset",
+    "save_data": "curioplan.data:save_minari",
 }
 
 __all__ = ["CurioplanError", "check_env", "make_env", "make_task", *_LAZY]
@@ -23,4 +26,5 @@ __all__ = ["CurioplanError", "check_env", "make_env", "make_task", *_LAZY]
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"curioplan has no attribute {name}")
-    return getattr(import_module(_LAZY[name]), name)
+    module, _, attribute = _LAZY[name].partition(":")
+    return getattr(import_module(module), attribute)

@@ -13,10 +13,12 @@ from typing import Any
 
 from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, preset
 from curioplan.errors import CurioplanError, EnvError
-from curioplan.options import Parser
+from curioplan.options import Parser, add_config, read_config
 
 INTRODUCTION = """\
 Goal-reaching skills from curious exploration.
+
+  curioplan explore ENV --out RUN    curious exploration: trajectories and a model of the world
 
   curioplan envs                     which environments there are
   curioplan check-env ID             whether an environment of yours fits, and what it lacks
@@ -39,6 +41,18 @@ def build_parser() -> Parser:
         )
         added.set_defaults(run=run)
         return added
+
+    explore = command(
+        commands,
+        "explore",
+        run_explore,
+        "Explore an environment out of curiosity, keeping trajectories and model",
+        "curioplan explore maze_large --out runs/maze --steps 20000\n"
+        "  curioplan explore maze_large --out runs/maze --steps 20000   (again: continues it)",
+    )
+    explore.add_argument("env", metavar="ENV", help="a short name, a Gymnasium id, or module:callable")
+    explore.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder")
+    _add_settings(explore, ExploreConfig)
 
     command(commands, "envs", list_envs, "List the environments", "curioplan envs")
 
@@ -92,6 +106,26 @@ def build_parser() -> Parser:
     return parser
 
 
+def _add_settings(parser: Parser, stage: Any) -> None:
+    parser.add_argument(
+        "--preset",
+        choices=PRESETS,
+        default="cpu",
+        help="where the settings below start from: two cores (cpu, the default), the paper's values (paper), "
+        "or a test of seconds (smoke)",
+    )
+    add_config(parser, preset("cpu", stage))
+
+
+def run_explore(arguments: Namespace) -> None:
+    """Explore, and say what was found and where it is."""
+    from curioplan.stages.explore import explore
+
+    config = read_config(preset(arguments.preset, ExploreConfig), arguments)
+    folder = explore(arguments.env, arguments.out, config)
+    print(f"trajectories, model and figure are in {folder}")
+
+
 def list_envs(_: Namespace) -> None:
     """Print the table of environments."""
     from curioplan.envs import SHORT_NAMES, make_task
@@ -126,10 +160,10 @@ def check_environment(arguments: Namespace) -> None:
 
 def inspect_data(arguments: Namespace) -> None:
     """Print a summary of a dataset and draw its coverage."""
-    from curioplan.data import coverage_figure, format_summary, load_data, summary
+    from curioplan.data import coverage_figure, format_summary, load, summary
 
     task = _task(arguments.env)
-    store = load_data(arguments.source, task)
+    store = load(arguments.source, task)
     print(format_summary(summary(store, task)))
     if arguments.figure:
         coverage_figure(store, task, arguments.figure)
@@ -138,9 +172,11 @@ def inspect_data(arguments: Namespace) -> None:
 
 def convert_data(arguments: Namespace) -> None:
     """Convert a dataset and say what was written."""
-    from curioplan.data import convert
+    from curioplan.data import convert, load
 
-    store = convert(arguments.source, arguments.target, _task(arguments.env), overwrite=arguments.overwrite)
+    task = _task(arguments.env)
+    convert(arguments.source, arguments.target, task, overwrite=arguments.overwrite)
+    store = load(arguments.target, task)
     print(f"{arguments.target}: {store.transitions} transitions in {store.episodes} episodes")
 
 

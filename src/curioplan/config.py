@@ -135,6 +135,8 @@ class ExploreConfig:
     """Epochs of all data that the model is trained for before each episode."""
     updates_per_step: float = 0.0
     """Model updates per environment step, whatever the amount of data; 0 trains by epochs instead."""
+    learn_every: int = 10
+    """Environment steps between bouts of updates."""
     checkpoint_every: int = 5000
     """Environment steps between checkpoints, which fall on the ends of episodes."""
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -144,7 +146,7 @@ class ExploreConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self, "at least 1", "steps", "warmup_steps", "checkpoint_every")
+        _require(self, "at least 1", "steps", "warmup_steps", "learn_every", "checkpoint_every")
         _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step")
         if self.epochs == 0 and self.updates_per_step == 0:
             raise ConfigError("The model would never be trained: epochs or updates_per_step must be above 0.")

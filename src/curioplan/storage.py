@@ -61,20 +61,21 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is damaged: it is not valid JSON.") from error
 
 
-def save_tensors(tensors: Tensors) -> bytes:
+def save_tensors(tensors: Tensors, metadata: dict[str, str] | None = None) -> bytes:
     """Tensors as the bytes of a safetensors file."""
     whole = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    return safetensors.torch.save(whole)
+    return safetensors.torch.save(whole, metadata)
 
 
-def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file, with a clear error where it is missing or damaged."""
+def _read_checked(path: Path, digest: str) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file whose checksum is known."""
     try:
-        return safetensors.torch.load(path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise RunError(f"{path} is damaged: it is not a valid safetensors file.") from error
+    if _digest(content) != digest:
+        raise RunError(f"{path} is damaged: its checksum does not match.")
+    return safetensors.torch.load(content)
 
 
 def flatten(tree: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -105,6 +106,42 @@ def unflatten(plain: Any, tensors: Tensors) -> Any:
     if isinstance(plain, list):
         return [unflatten(value, tensors) for value in plain]
     return plain
+
+
+def save_tree(path: Path, tree: Any) -> None:
+    """Write a tree as one safetensors file: the plain part, and a checksum, in its metadata."""
+    plain, tensors = flatten(tree)
+    text = json.dumps(plain)
+    digest = _tree_digest(text, save_tensors(tensors))
+    write_atomic(path, save_tensors(tensors, {"tree": text, "sha256": digest}))
+
+
+def load_tree(path: Path) -> Any:
+    """Read what :func:`save_tree` wrote, with a clear error where it is missing or damaged."""
+    try:
+        content = path.read_bytes()
+        metadata = _header(content).pop("__metadata__")
+        if _tree_digest(metadata["tree"], content) != metadata["sha256"]:
+            raise ValueError("checksum")
+        return unflatten(json.loads(metadata["tree"]), safetensors.torch.load(content))
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        raise RunError(f"{path} is damaged: its checksum does not match.") from error
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    """The header of a safetensors file: eight bytes of length, then JSON."""
+    header: dict[str, Any] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return header
+
+
+def _tree_digest(text: str, content: bytes) -> str:
+    """The checksum of a tree's plain part, the shapes of its tensors and their bytes."""
+    header = _header(content)
+    header.pop("__metadata__", None)
+    body = content[8 + int.from_bytes(content[:8], "little") :]
+    return _digest(text.encode() + _canonical(header) + body)
 
 
 @dataclass
@@ -202,14 +239,7 @@ class Checkpoints:
         return {"file": name, "sha256": digest}
 
     def _load(self, entry: Mapping[str, str]) -> dict[str, torch.Tensor]:
-        path = self.folder / entry["file"]
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise RunError(f"Cannot read {path}: {error.strerror or error}.") from error
-        if _digest(content) != entry["sha256"]:
-            raise RunError(f"{path} is damaged: its checksum does not match.")
-        return safetensors.torch.load(content)
+        return _read_checked(self.folder / entry["file"], entry["sha256"])
 
     def _prune(self, step: int) -> None:
         """Drop manifests older than the kept ones, or newer and so damaged, and files nobody names."""

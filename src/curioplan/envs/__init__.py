@@ -5,22 +5,29 @@ Importing this package registers ``curioplan/MazeUMaze-v0``, ``curioplan/MazeMed
 ``curioplan/Kitchen-v0`` with Gymnasium.
 """
 
+import ctypes
 import os
 import sys
 
-# Without a choice MuJoCo looks for a screen and fails on machines that have none.
-if sys.platform == "linux":
-    os.environ.setdefault("MUJOCO_GL", "egl")
+# Without a choice MuJoCo looks for a screen to draw on; with a library that is absent it fails to import.
+if sys.platform == "linux" and "MUJOCO_GL" not in os.environ:
+    try:
+        ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        pass
+    else:
+        os.environ["MUJOCO_GL"] = "egl"
 
 from curioplan.envs.check import Finding, check_env
 from curioplan.envs.registry import SHORT_NAMES, make_env, make_task
-from curioplan.envs.task import Case, Coverage, MovableObject, Task, Within
+from curioplan.envs.task import Case, Coverage, FloorPlan, MovableObject, Task, Within
 
 __all__ = [
     "SHORT_NAMES",
     "Case",
     "Coverage",
     "Finding",
+    "FloorPlan",
     "MovableObject",
     "Task",
     "Within",

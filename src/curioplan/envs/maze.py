@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from curioplan.envs.point_mass import GOAL, OFFSET, Floats, PointMassEnv, parse_map
-from curioplan.envs.task import Case, Coverage, Task, Within
+from curioplan.envs.point_mass import GOAL, OFFSET, PointMassEnv, parse_map
+from curioplan.envs.task import Case, Coverage, Floats, FloorPlan, Task, Within
 
 START = (1.0, 1.0)
 SUCCESS_RADIUS = 0.5
@@ -72,6 +72,7 @@ def _task(
         goal_indices=(0, 1),
         cases=tuple(Case(f"({x:g}, {y:g})", (x, y)) for x, y in goals),
         coverage=cells(parse_map(MAPS[name])),
+        floor_plan=FloorPlan(parse_map(MAPS[name]), OFFSET),
     )
 
 

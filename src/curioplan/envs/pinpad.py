@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from curioplan.envs.point_mass import BALL, GOAL, OFFSET, Floats, PointMassEnv, parse_map
-from curioplan.envs.task import Case, Coverage, Task, Within
+from curioplan.envs.point_mass import BALL, GOAL, OFFSET, PointMassEnv, parse_map
+from curioplan.envs.task import Case, Coverage, Floats, FloorPlan, Task, Within
 from curioplan.errors import EnvError
 
 ROOM = "##### #OOO# #OOO# #OOO# #####"
@@ -58,6 +58,7 @@ TASK = Task(
         if a != b
     ),
     coverage=Coverage("button triples", 36, triples),
+    floor_plan=FloorPlan(parse_map(ROOM), OFFSET),
 )
 
 

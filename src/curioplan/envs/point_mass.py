@@ -16,11 +16,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from curioplan.envs.task import Task
+from curioplan.envs.task import Floats, Observation, Task
 from curioplan.errors import EnvError
-
-Floats = NDArray[np.float64]
-Observation = dict[str, Floats]
 
 RADIUS = 0.1
 MAX_SPEED = 5.0

@@ -14,6 +14,8 @@ from curioplan.errors import EnvError
 if TYPE_CHECKING:
     import torch
 
+Floats = NDArray[np.float64]
+Observation = dict[str, Floats]
 Array = TypeVar("Array", NDArray[Any], "torch.Tensor")
 
 
@@ -70,7 +72,7 @@ class Case:
     state: tuple[float, ...] | None = None
     jitter: tuple[float, ...] | None = None
 
-    def options(self, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
+    def options(self, rng: np.random.Generator) -> Observation:
         """The ``options`` of ``reset`` that begin this case; ``rng`` draws the jitter."""
         chosen = {}
         if self.state is not None:
@@ -115,6 +117,19 @@ class MovableObject:
 
 
 @dataclass(frozen=True)
+class FloorPlan:
+    """A map to draw trajectories and values on; the first two dimensions of a state are the position.
+
+    Attributes:
+        free: Which cells are free, ``(rows, columns)``.
+        offset: The centre of cell (i, j) is at (i − offset, j − offset).
+    """
+
+    free: NDArray[np.bool_]
+    offset: float
+
+
+@dataclass(frozen=True)
 class Task:
     """An environment as planners, learners and evaluation see it.
 
@@ -135,6 +150,7 @@ class Task:
         cases: The fixed evaluation cases.
         coverage: A partition of the states to count visits in, where there is a natural one.
         objects: Movable things, where there are any.
+        floor_plan: The map, where there is one.
     """
 
     name: str
@@ -153,6 +169,7 @@ class Task:
     cases: tuple[Case, ...] = ()
     coverage: Coverage | None = field(default=None, compare=False)
     objects: tuple[MovableObject, ...] = ()
+    floor_plan: FloorPlan | None = field(default=None, compare=False)
 
     @property
     def action_dim(self) -> int:
@@ -168,13 +185,11 @@ class Task:
             )
         return observations[..., list(self.goal_indices)]
 
-    def read_options(
-        self, options: dict[str, Any] | None
-    ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    def read_options(self, options: dict[str, Any] | None) -> tuple[Floats | None, Floats | None]:
         """The state and the goal in the ``options`` of ``reset``, checked; ``None`` where not given."""
         options = dict(options or {})
         sizes = {"state": self.observation_dim, "goal": self.goal_dim}
-        chosen: dict[str, NDArray[np.float64] | None] = dict.fromkeys(sizes)
+        chosen: dict[str, Floats | None] = dict.fromkeys(sizes)
         for key, value in options.items():
             if key not in sizes:
                 raise EnvError(f'reset of {self.name} knows the options "state" and "goal", not "{key}".')

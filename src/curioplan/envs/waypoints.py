@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from curioplan.envs.point_mass import MAX_SPEED, OFFSET, Floats
+from curioplan.envs.point_mass import MAX_SPEED, OFFSET
+from curioplan.envs.task import Floats
 from curioplan.errors import EnvError
 
 Cell = tuple[int, int]

@@ -1,0 +1,238 @@
+"""Curious exploration: act so that the ensemble disagrees, learn from what happens, and repeat."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from curioplan.analysis.exploration import exploration_figure
+from curioplan.config import ExploreConfig
+from curioplan.data import TrajectoryStore, save_minari
+from curioplan.envs import Task, make_env, make_task
+from curioplan.models import GaussianEnsemble
+from curioplan.planning import Disagreement, ModelRollout, Novelty, Planner
+from curioplan.runs import Stage, open_stage
+from curioplan.seeding import seed_for
+from curioplan.storage import save_tree
+
+log = logging.getLogger(__name__)
+
+STAGE = "explore"
+
+
+def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool = True) -> Path:
+    """Explore an environment and leave trajectories and model in the run folder ``out``.
+
+    The same call continues an interrupted run, with the same result as if it had not been interrupted.
+
+    Args:
+        env: A short name, a Gymnasium id, or ``module:callable``.
+        out: The run folder.
+        config: The settings; ``preset("cpu", ExploreConfig)`` is a good start.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The folder of the stage: ``data`` (Minari), ``model.safetensors`` and figures.
+    """
+    world = make_env(env)
+    try:
+        task = make_task(env, world)
+        with open_stage(Path(out), STAGE, env, config, may_grow=("steps",)) as stage:
+            explorer = Explorer(world, task, config)
+            explorer.resume(stage)
+            with tqdm(
+                total=config.steps,
+                initial=explorer.store.transitions,
+                unit=" steps",
+                desc=f"exploring {task.name}",
+                disable=not progress,
+                dynamic_ncols=True,
+                mininterval=0.2 if sys.stderr.isatty() else 30.0,
+            ) as bar:
+                while explorer.store.transitions < config.steps:
+                    explorer.episode(bar)
+                    bar.set_postfix_str(explorer.report())
+                    stage.metrics.write(explorer.store.transitions, explorer.metrics)
+                    explorer.checkpoint(stage)
+            explorer.checkpoint(stage, final=True)
+            _publish(stage.folder, explorer, env)
+            return stage.folder
+    finally:
+        world.close()
+
+
+class Explorer:
+    """The state of an exploration: data, model, planner and counters."""
+
+    def __init__(self, env: gym.Env, task: Task, config: ExploreConfig) -> None:
+        self.env, self.task, self.config = env, task, config
+        self.store = TrajectoryStore(task.observation_dim, task.goal_dim, task.action_dim)
+        self.model = GaussianEnsemble(
+            task.observation_dim, task.action_dim, config.model, seed_for(config.seed, "model")
+        )
+        self.novelty = (
+            Novelty(task.observation_dim, seed=seed_for(config.seed, "novelty"))
+            if config.explorer == "novelty"
+            else None
+        )
+        planner = config.planner
+        self.planner = Planner(
+            planner,
+            config.horizon or task.explore_horizon,
+            torch.tensor(task.action_low),
+            torch.tensor(task.action_high),
+            ModelRollout(self.model, planner.propagation, planner.particles),
+            self.novelty or Disagreement(),
+        )
+        self.generator = torch.Generator().manual_seed(seed_for(config.seed, "novelty batches"))
+        self.updates = 0
+        self.learned = 0  # transitions the model has taken in
+        self.saved = self.saved_states = 0  # transitions and states that checkpoints hold
+        self.visited: set[int] = set()
+        self.metrics: dict[str, float | int | None] = {}
+
+    def episode(self, bar: tqdm | None = None) -> None:
+        """One episode: random at first, then towards disagreement, learning on the way."""
+        number = self.store.episodes
+        warming_up = self.store.transitions < self.config.warmup_steps
+        planned = not warming_up and self.config.explorer != "random"
+        loss = None
+        if planned and self.config.updates_per_step == 0:
+            loss = self.learn_epochs()
+        self.planner.reset([seed_for(self.config.seed, "planner", number)])
+        rng = np.random.default_rng(seed_for(self.config.seed, "actions", number))
+        observation, _ = self.env.reset(seed=seed_for(self.config.seed, "environment", number) % 2**31)
+        self.store.begin(observation["observation"], observation["achieved_goal"])
+        values, done = [], False
+        while not done and self.store.transitions < self.config.steps:
+            if planned:
+                action, value = self._plan(observation["observation"])
+                values.append(value)
+            else:
+                action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
+            observation, _, terminated, truncated, _ = self.env.step(action)
+            done = terminated or truncated
+            self.store.step(action, observation["observation"], observation["achieved_goal"])
+            if planned and self.store.transitions % self.config.learn_every == 0:
+                loss = self.learn_updates(loss)
+            if bar is not None:
+                bar.update()
+        self._measure(values, loss)
+
+    def _plan(self, observation: NDArray[Any]) -> tuple[NDArray[np.float32], float]:
+        """The next action, and the objective per step of the horizon that the planner expects."""
+        state = torch.as_tensor(observation, dtype=torch.float32)[None]
+        action = self.planner.act(state)[0].numpy()
+        report = self.planner.report
+        assert report is not None
+        return action, float(report.elite_values[0, 0]) / self.planner.horizon
+
+    def learn_epochs(self) -> float:
+        """Train on all data for some epochs, as the paper does before each episode."""
+        self._take_in()
+        if self.novelty is not None:
+            for _ in range(self.config.epochs * self.store.transitions // self.config.model.batch_size):
+                self._update_novelty()
+        return self.model.fit(self.store.observations, self.store.actions, self.config.epochs)
+
+    def learn_updates(self, loss: float | None) -> float | None:
+        """Take the updates that are due by now; their number does not depend on the amount of data."""
+        due = int(self.config.updates_per_step * self.store.transitions) - self.updates
+        if self.config.updates_per_step == 0 or due <= 0:
+            return loss
+        self._take_in()
+        if self.novelty is not None:
+            for _ in range(due):
+                self._update_novelty()
+        self.updates += due
+        return self.model.update(self.store.observations, self.store.actions, due)
+
+    def _take_in(self) -> None:
+        rows = self.store.transition_rows[self.learned :]
+        self.model.add(self.store.observations, self.store.actions, rows)
+        if self.novelty is not None:
+            self.novelty.add(self.store.observations[rows])
+        self.learned = self.store.transitions
+
+    def _update_novelty(self) -> None:
+        assert self.novelty is not None
+        rows = self.store.sample_rows(self.config.model.batch_size, self.generator)
+        self.novelty.update(self.store.observations[rows])
+
+    def _measure(self, values: list[float], loss: float | None) -> None:
+        """Metrics of the episode that has just ended."""
+        first = int(self.store.first_rows[-1])
+        path = self.store.observations[first:].numpy()
+        self.metrics = {"episode": self.store.episodes, "loss": loss}
+        if self.model.bootstrap.held_out_count:
+            likelihood = self.model.select_elites(self.store.observations, self.store.actions)
+            self.metrics["likelihood"] = float(likelihood[self.model.elites].mean())
+        if values:
+            self.metrics["objective"] = float(np.mean(values))
+        if self.task.coverage is not None:
+            self.visited |= set(self.task.coverage.index(path).tolist()) - {-1}
+            self.metrics["coverage"] = len(self.visited)
+        for thing in self.task.objects:
+            moved = np.linalg.norm(path[:, thing.indices] - path[0, thing.indices], axis=-1)
+            self.metrics[f"displacement/{thing.name}"] = float(moved.max())
+
+    def report(self) -> str:
+        """The live line: likelihood, objective and coverage."""
+        parts = []
+        if "likelihood" in self.metrics:
+            parts.append(f"log-likelihood {self.metrics['likelihood']:.2f}")
+        if "objective" in self.metrics:
+            parts.append(f"{self.config.explorer} {self.metrics['objective']:.3g}")
+        if self.task.coverage is not None:
+            parts.append(f"{len(self.visited)}/{self.task.coverage.total} {self.task.coverage.unit}")
+        return ", ".join(parts)
+
+    def checkpoint(self, stage: Stage, *, final: bool = False) -> None:
+        """Save at the end of an episode when enough steps have passed, or at the very end."""
+        every, steps = self.config.checkpoint_every, self.store.transitions
+        if steps // every > self.saved // every or (final and steps > self.saved):
+            chunk = self.store.rows(self.saved_states)
+            stage.save(steps, self.state(), {"data": chunk})
+            self.saved, self.saved_states = steps, self.store.states
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the data that is needed to go on exactly."""
+        return {
+            "model": self.model.state(),
+            "novelty": self.novelty.state() if self.novelty else None,
+            "generator": self.generator.get_state(),
+            "updates": self.updates,
+            "learned": self.learned,
+            "visited": sorted(self.visited),
+        }
+
+    def resume(self, stage: Stage) -> None:
+        """Take over the checkpoint the stage continues from, if there is one."""
+        if stage.resumed is None:
+            return
+        state: Mapping[str, Any] = stage.resumed.state
+        for chunk in stage.resumed.journals["data"]:
+            self.store.append_rows(chunk)
+        self.saved, self.saved_states = self.store.transitions, self.store.states
+        self.model.load(state["model"])
+        if self.novelty is not None:
+            self.novelty.load(state["novelty"])
+        self.generator.set_state(state["generator"])
+        self.updates, self.learned = state["updates"], state["learned"]
+        self.visited = set(state["visited"])
+
+
+def _publish(folder: Path, explorer: Explorer, env: str) -> None:
+    """Write what later stages and people read: dataset, model and figure."""
+    save_minari(explorer.store, folder / "data", task=explorer.task, overwrite=True)
+    save_tree(folder / "model.safetensors", explorer.model.state())
+    exploration_figure(explorer.store, explorer.task, folder / "exploration.png")
