@@ -154,7 +154,8 @@ def check_environment(arguments: Namespace) -> None:
         print(f"{marks[finding.level]} {finding.text[0].upper()}{finding.text[1:]}")
     missing = sum(finding.level == "missing" for finding in findings)
     if missing:
-        raise EnvError(f"{arguments.env} cannot be used yet: {missing} thing(s) missing.")
+        things = "thing is" if missing == 1 else "things are"
+        raise EnvError(f"{arguments.env} cannot be used yet: {missing} {things} missing.")
     print(f"{arguments.env} can be used.")
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.summary import scalar
 
 from curioplan.errors import RunError
 
@@ -22,36 +25,37 @@ class Metrics:
 
     def __init__(self, folder: Path, position: int = 0, step: int = 0) -> None:
         self.path = folder / "metrics.jsonl"
-        try:
-            if position > (self.path.stat().st_size if self.path.exists() else 0):
-                raise RunError(f"{self.path} is shorter than its checkpoint says: it was changed by hand.")
-            self._file = self.path.open("ab")
-            self._file.truncate(position)
-        except OSError as error:
-            raise RunError(f"Cannot write {self.path}: {error.strerror or error}.") from error
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)
+        if position > (self.path.stat().st_size if self.path.exists() else 0):
+            raise RunError(f"{self.path} is shorter than its checkpoint says: it was changed by hand.")
+        (folder / "tensorboard").mkdir(exist_ok=True)
+        self._file = self.path.open("ab")
+        self._file.truncate(position)
+        # Written synchronously: TensorBoard's usual writer fails in a thread of its own on a full disk.
+        self._board = EventsWriter(str(folder / "tensorboard" / "events"), f".{os.getpid()}")
+        started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)  # hides what came later than step
+        self._board.write_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=started))
 
     def write(self, step: int, values: Mapping[str, float | int | str | None]) -> None:
         """Record the values of a step."""
-        line = json.dumps({"step": step, **values}) + "\n"
-        try:
-            self._file.write(line.encode())
-            self._file.flush()
-        except OSError as error:
-            raise RunError(f"Cannot write {self.path}: {error.strerror or error}.") from error
+        self._file.write((json.dumps({"step": step, **values}) + "\n").encode())
+        self._file.flush()
         for name, value in values.items():
             if isinstance(value, int | float):
-                self._board.add_scalar(name, value, step)
+                event = event_pb2.Event(wall_time=time.time(), step=step, summary=scalar(name, value))
+                self._board.write_event(event)
 
     def position(self) -> int:
         """The length of the file so far, made durable."""
         os.fsync(self._file.fileno())
+        self._board.flush()
         return self._file.tell()
 
     def close(self) -> None:
         """Flush and close both files."""
-        self._file.close()
-        self._board.close()
+        try:
+            self._file.close()
+        finally:
+            self._board.close()
 
 
 def read_metrics(folder: Path) -> Iterator[dict[str, Any]]:

@@ -113,14 +113,15 @@ def save_tree(path: Path, tree: Any) -> None:
     plain, tensors = flatten(tree)
     text = json.dumps(plain)
     digest = _tree_digest(text, save_tensors(tensors))
-    write_atomic(path, save_tensors(tensors, {"tree": text, "sha256": digest}))
+    # One key, since safetensors writes several in a random order.
+    write_atomic(path, save_tensors(tensors, {"curioplan": json.dumps({"sha256": digest, "tree": text})}))
 
 
 def load_tree(path: Path) -> Any:
     """Read what :func:`save_tree` wrote, with a clear error where it is missing or damaged."""
     try:
         content = path.read_bytes()
-        metadata = _header(content).pop("__metadata__")
+        metadata = json.loads(_header(content)["__metadata__"]["curioplan"])
         if _tree_digest(metadata["tree"], content) != metadata["sha256"]:
             raise ValueError("checksum")
         return unflatten(json.loads(metadata["tree"]), safetensors.torch.load(content))
