@@ -1,5 +1,8 @@
 """Users' environments: what is missing is told in plain words, what fits gets a task."""
 
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -137,6 +140,12 @@ def test_an_environment_that_cannot_be_made_gives_one_sentence(name, message):
     with pytest.raises(EnvError, match=message.replace("?", r"\?")) as caught:
         make_env(name)
     assert "\n" not in str(caught.value)
+
+
+def test_making_an_environment_prints_nothing():
+    script = "import curioplan; curioplan.make_env('fetch_push').reset(seed=0)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout == done.stderr == b""
 
 
 def test_an_environment_without_the_goal_interface_has_no_task():

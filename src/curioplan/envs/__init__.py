@@ -5,6 +5,7 @@ Importing this package registers ``curioplan/MazeUMaze-v0``, ``curioplan/MazeMed
 ``curioplan/Kitchen-v0`` with Gymnasium.
 """
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -17,6 +18,12 @@ if sys.platform == "linux" and "MUJOCO_GL" not in os.environ:
         pass
     else:
         os.environ["MUJOCO_GL"] = "egl"
+
+# Gymnasium-Robotics would print advice on environments that are not used here, in the midst of our output.
+with contextlib.suppress(ImportError):
+    import farama_notifications
+
+    farama_notifications.notifications.pop("gymnasium_robotics", None)
 
 from curioplan.envs.check import Finding, check_env
 from curioplan.envs.registry import SHORT_NAMES, make_env, make_task
