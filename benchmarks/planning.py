@@ -17,11 +17,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
+import os
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
+
+# Threads that spin while they wait for each other lose a time slice at every product on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 from torch import Tensor
@@ -85,7 +89,7 @@ def forward_products(config: ModelConfig, members: int, rows: int, tile: int) ->
 
 
 def planning(title: str, planner: Planner, state: Tensor, members: int, rows: int, rounds: int) -> None:
-    """One planning step against its products, whole and in the best of several tilings."""
+    """One planning step against its products, each over all rows at once and in tiles."""
     config = planner.dynamics.ensemble.config  # type: ignore[attr-defined]
     passes = planner.config.iterations * planner.horizon
 

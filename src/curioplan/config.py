@@ -232,7 +232,7 @@ StageConfig = ExploreConfig | LearnConfig | ReachConfig
 Config = TypeVar("Config", ExploreConfig, LearnConfig, ReachConfig)
 
 _CPU_MODEL = ModelConfig(
-    members=5, elites=5, layers=3, units=128, learning_rate=1e-3, batch_size=256, beta=0.5
+    members=5, elites=5, layers=3, units=128, learning_rate=2e-3, batch_size=256, beta=0.5
 )
 _CPU_PLANNER = PlannerConfig(
     population=100, iterations=2, elite_ratio=0.1, replan_every=5, propagation="shared"

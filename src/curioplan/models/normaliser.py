@@ -1,0 +1,62 @@
+"""Running mean and deviation of a growing dataset."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_CONSTANT = 1e-6
+"""Deviation, relative to max(1, |mean|), below which a dimension counts as constant."""
+
+
+class Normaliser(nn.Module):
+    """Running mean and deviation per dimension, exact whatever the chunks in which the data arrive.
+
+    Counts, means and sums of squared deviations are merged in float64 (Chan et al., 1979). A dimension
+    that does not vary has deviation 1 on the way in, so that it is centred and otherwise left alone, and
+    `scale` 0 on the way back, so that nothing a network says of it is believed; an empty normaliser changes
+    nothing. All state lies in buffers.
+    """
+
+    count: Tensor
+    mean64: Tensor
+    squares: Tensor
+    mean: Tensor
+    std: Tensor
+    scale: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean64", torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("squares", torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("std", torch.ones(dim))
+        self.register_buffer("scale", torch.ones(dim))
+
+    @torch.no_grad()
+    def update(self, data: Tensor) -> None:
+        """Merges rows (N, dim) into the statistics."""
+        new = len(data)
+        if new == 0:
+            return
+        data = data.double()
+        mean = data.mean(0)
+        total = int(self.count) + new
+        shift = mean - self.mean64
+        self.squares += (data - mean).square().sum(0) + shift.square() * (int(self.count) * new / total)
+        self.mean64 += shift * (new / total)
+        self.count.fill_(total)
+        std = (self.squares / total).sqrt()
+        constant = std <= _CONSTANT * self.mean64.abs().clamp(min=1)
+        self.mean.copy_(self.mean64)
+        self.std.copy_(torch.where(constant, 1.0, std))
+        self.scale.copy_(torch.where(constant, 0.0, std))
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """(x − mean) / std."""
+        return (x - self.mean) / self.std
+
+    def denormalise(self, x: Tensor) -> Tensor:
+        """The inverse: x · scale + mean."""
+        return torch.addcmul(self.mean, x, self.scale)

@@ -1,0 +1,158 @@
+"""What a planner maximises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from curioplan.errors import CurioplanError
+from curioplan.models.mlp import BatchedMLP
+from curioplan.models.normaliser import Normaliser
+from curioplan.models.training import buffers, load_training_state, training_state
+from curioplan.planning.rollout import Rollout
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """The worth of imagined trajectories."""
+
+    @property
+    def needs_disagreement(self) -> bool:
+        """Whether rollouts must carry the intrinsic reward, which costs an evaluation of all members."""
+        ...
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """Values of action sequences.
+
+        Args:
+            rollout: What the model imagines for B episodes and P sequences.
+            actions: The sequences (B, P, H, act).
+            slots: The planner's slot of each episode (B,), for objectives with a goal per episode.
+
+        Returns:
+            Values (B, P), larger is better; what is not finite ranks last.
+        """
+        ...
+
+
+class Disagreement:
+    """Curiosity: the sum over the horizon of r_int, averaged over particles."""
+
+    needs_disagreement = True
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        assert rollout.disagreement is not None
+        return rollout.disagreement.sum(-1)
+
+
+class Distance:
+    """Minus the Euclidean distance to a goal, averaged over particles: −Σ_t ‖s_t[goal] − g‖ or its last term.
+
+    A hand-made cost, to judge a model by what plans it allows.
+
+    Args:
+        goals: Goal of each slot (slots, goal).
+        goal_indices: The dimensions of a state that make up its achieved goal.
+        final: Whether only the last state counts.
+    """
+
+    needs_disagreement = False
+
+    def __init__(self, goals: Tensor, goal_indices: Sequence[int], *, final: bool = False) -> None:
+        self.goals, self.goal_indices, self.final = goals, list(goal_indices), final
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        states = rollout.states[..., -1:, :] if self.final else rollout.states[..., 1:, :]
+        goals = self.goals[slots][:, None, None, None]
+        return -(states[..., self.goal_indices] - goals).norm(dim=-1).sum(-1).mean(-1)
+
+
+class Novelty:
+    """Random network distillation (Burda et al., 2019): novel states are those a trained copy gets wrong.
+
+    The worth of a trajectory is Σ_t ‖f̂(s_t) − f(s_t)‖² / outputs, averaged over particles, with f a fixed
+    random network of normalised states and f̂ one trained to imitate it on visited states.
+
+    Args:
+        observation_dim: Width of a state.
+        units: Units of each of the two hidden layers.
+        outputs: Width of the random features.
+        learning_rate: Step size of Adam.
+        seed: Seed of both networks.
+    """
+
+    needs_disagreement = False
+
+    def __init__(
+        self,
+        observation_dim: int,
+        *,
+        units: int = 128,
+        outputs: int = 32,
+        learning_rate: float = 1e-3,
+        seed: int = 0,
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.target, self.predictor = (
+            BatchedMLP(
+                1, observation_dim, outputs, layers=2, units=units, activation="relu", generator=generator
+            )
+            for _ in range(2)
+        )
+        # Features of unit scale: the small initial weights of a trained network would make all states alike.
+        for weight in self.target.weights:
+            weight.data.mul_(2 * 2**0.5)
+        self.normaliser = Normaliser(observation_dim)
+        self._optimizer = torch.optim.Adam(self.predictor.parameters(), lr=learning_rate, fused=True)
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        states = rollout.states[..., 1:, :]
+        return self.error(states.flatten(0, -2)).view(states.shape[:-1]).sum(-1).mean(-1)
+
+    def error(self, states: Tensor) -> Tensor:
+        """Novelty (N,) of states (N, obs)."""
+        inputs = self.normaliser.normalise(states)
+        return (self.predictor.infer(inputs) - self.target.infer(inputs)).square_().mean((0, 2))
+
+    def add(self, states: Tensor) -> None:
+        """Takes newly visited states (N, obs) into the normaliser."""
+        self.normaliser.update(states)
+
+    def update(self, states: Tensor) -> float:
+        """One gradient step on a batch of visited states (N, obs); returns the loss.
+
+        Raises:
+            CurioplanError: The loss is not finite; the weights are those before this step.
+        """
+        inputs = self.normaliser.normalise(states)
+        loss = (self.predictor(inputs) - self.target.infer(inputs)).square().mean()
+        if not torch.isfinite(loss):
+            raise CurioplanError("The loss of the novelty network is not finite: are the visited states?")
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        return loss.item()
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on exactly, as plain tensors, lists and numbers."""
+        return {
+            "target": buffers(self.target),
+            "predictor": training_state(list(self.predictor.parameters()), self._optimizer),
+            "normaliser": buffers(self.normaliser),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Takes over a `state()`.
+
+        Raises:
+            ConfigError: It belongs to networks of another shape.
+        """
+        load_training_state(list(self.predictor.parameters()), self._optimizer, state["predictor"])
+        self.target.load_state_dict(state["target"])
+        self.normaliser.load_state_dict(state["normaliser"])
