@@ -28,9 +28,14 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python benchmarks/relabel.py
+	$(BIN)/python benchmarks/planning.py
 
 demo: $(READY)
-	$(BIN)/curioplan envs
+	@echo 'Exploring a maze nobody has shown the agent, out of curiosity alone (some minutes):'
+	@echo 'it plans with a learned ensemble of models towards places where they disagree.'
+	$(BIN)/curioplan explore maze_large --out runs/demo --steps 12000
+	$(BIN)/curioplan data inspect runs/demo/explore/data --env maze_large
+	@echo 'The picture of what was found, and when: runs/demo/explore/exploration.png'
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,8 +2,8 @@
 
     python benchmarks/exploration.py --out runs/exploration --envs maze_large --seeds 0 1 2 --steps 60000
 
-Runs what is not there yet, one after the other on one thread each (start it twice with other environments to use
-two cores), continues what was interrupted, and prints a table of everything in the folder.
+Runs what is not there yet, one after the other on one thread each (start it twice, with other environments,
+to use two cores), continues what was interrupted, and prints a table of everything in the folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from curioplan.analysis.exploration import displacements
 from curioplan.config import ExploreConfig, preset
@@ -79,7 +78,6 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=60_000)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
     for env in arguments.envs:
         for variant in arguments.variants:
             for seed in arguments.seeds:

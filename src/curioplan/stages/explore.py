@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +23,6 @@ from curioplan.runs import Stage, open_stage
 from curioplan.seeding import seed_for
 from curioplan.storage import save_tree
 
-log = logging.getLogger(__name__)
-
 STAGE = "explore"
 
 
@@ -44,6 +41,8 @@ def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool 
         The folder of the stage: ``data`` (Minari), ``model.safetensors`` and figures.
     """
     world = make_env(env)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads or threads)
     try:
         task = make_task(env, world)
         with open_stage(Path(out), STAGE, env, config, may_grow=("steps",)) as stage:
@@ -64,9 +63,10 @@ def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool 
                     stage.metrics.write(explorer.store.transitions, explorer.metrics)
                     explorer.checkpoint(stage)
             explorer.checkpoint(stage, final=True)
-            _publish(stage.folder, explorer, env)
+            _publish(stage.folder, explorer)
             return stage.folder
     finally:
+        torch.set_num_threads(threads)
         world.close()
 
 
@@ -231,7 +231,7 @@ class Explorer:
         self.visited = set(state["visited"])
 
 
-def _publish(folder: Path, explorer: Explorer, env: str) -> None:
+def _publish(folder: Path, explorer: Explorer) -> None:
     """Write what later stages and people read: dataset, model and figure."""
     save_minari(explorer.store, folder / "data", task=explorer.task, overwrite=True)
     save_tree(folder / "model.safetensors", explorer.model.state())
