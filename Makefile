@@ -27,6 +27,8 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 bench: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --no-deps mbrl==0.2.0
 	$(BIN)/python benchmarks/relabel.py
 	$(BIN)/python benchmarks/planning.py
 

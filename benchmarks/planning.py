@@ -7,7 +7,7 @@ the machine falls on all of them alike. The comparison with mbrl runs if it can 
 versions of its dependencies, so give it an environment of its own:
 
     python -m venv bench-env
-    bench-env/bin/pip install torch termcolor tqdm imageio matplotlib hydra-core gymnasium==0.26.3
+    bench-env/bin/pip install torch numpy tqdm termcolor hydra-core gymnasium==0.26.3
     bench-env/bin/pip install --no-deps mbrl==0.2.0
     PYTHONPATH=src bench-env/bin/python benchmarks/planning.py
 """
