@@ -4,12 +4,10 @@
 
 Every row compares two or more programs that take turns in one run and prints medians, so that other load on
 the machine falls on all of them alike. The comparison with mbrl runs if it can be imported; it pins old
-versions of its dependencies, so give it an environment of its own:
+versions of its dependencies but runs with new ones (`make bench` installs it like this):
 
-    python -m venv bench-env
-    bench-env/bin/pip install torch numpy tqdm termcolor hydra-core gymnasium==0.26.3
-    bench-env/bin/pip install --no-deps mbrl==0.2.0
-    PYTHONPATH=src bench-env/bin/python benchmarks/planning.py
+    pip install '.[bench]'
+    pip install --no-deps mbrl==0.2.0
 """
 
 from __future__ import annotations

@@ -211,6 +211,8 @@ def _task(env: str | None) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it went well, 2 with one sentence if the user can mend what went wrong."""
+    # Threads that spin while they wait for each other come to a standstill beside any other busy process.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(format="curioplan: %(message)s", level=logging.WARNING)
     if os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # module:callable finds the user's files
