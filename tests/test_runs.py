@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from curioplan import runs
 from curioplan.config import ExploreConfig, preset
 from curioplan.errors import ConfigError, RunError
 from curioplan.metrics import read_metrics
@@ -45,6 +46,18 @@ def test_settings_versions_and_environment_are_saved_with_the_run(tmp_path):
     assert saved["settings"]["planner"]["population"] == CONFIG.planner.population
     assert saved["versions"].keys() >= {"python", "torch", "mujoco", "curioplan"}
     assert read_run(tmp_path)["env"] == "maze_umaze"
+
+
+def test_continuing_with_other_versions_is_said(tmp_path, monkeypatch, caplog):
+    with opened(tmp_path) as stage:
+        stage.save(1, {})
+    with opened(tmp_path):
+        assert not caplog.records
+    now = runs.versions()
+    monkeypatch.setattr(runs, "versions", lambda: now | {"torch": "9.9"})
+    with opened(tmp_path):
+        assert "torch" in caplog.text
+        assert "is now 9.9" in caplog.text
 
 
 def test_other_settings_are_refused_with_the_differing_fields_named(tmp_path):

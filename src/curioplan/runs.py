@@ -55,7 +55,8 @@ class Stage:
 
     def save(self, step: int, state: dict[str, Any], journals: dict[str, Any] | None = None) -> None:
         """Checkpoint the stage; ``state`` and the metrics' position make it continue exactly."""
-        self.checkpoints.save(step, {"metrics": self.metrics.position(), "stage": state}, journals)
+        content = {"metrics": self.metrics.position(), "versions": versions(), "stage": state}
+        self.checkpoints.save(step, content, journals)
 
 
 @contextmanager
@@ -87,6 +88,7 @@ def open_stage(
             position = resumed.state["metrics"] if resumed else 0
             metrics = Metrics(folder, position, resumed.step if resumed else 0)
             if resumed:
+                _warn_of_versions(resumed.state["versions"])
                 resumed = Checkpoint(resumed.step, resumed.state["stage"], resumed.journals)
             try:
                 yield Stage(folder, checkpoints, metrics, resumed)
@@ -137,12 +139,15 @@ def _settle_config(folder: Path, config: StageConfig, may_grow: tuple[str, ...])
                 f"{folder} was begun with other settings: {', '.join(stuck)}; repeat them, or choose "
                 "another folder."
             )
-        if saved["versions"] != versions():
-            changed = differences(saved["versions"], versions())
-            log.warning("Versions differ from those the run began with, so bits may too: %s", changed)
         if not differing:
             return
     write_json(path, {"settings": wanted, "versions": versions()})
+
+
+def _warn_of_versions(saved: dict[str, str]) -> None:
+    changed = [f"{name} {old} is now {new}" for name, (old, new) in differences(saved, versions()).items()]
+    if changed:
+        log.warning("The run continues with other versions, so its bits may differ: %s.", ", ".join(changed))
 
 
 def versions() -> dict[str, str]:

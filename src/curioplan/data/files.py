@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from curioplan.errors import CurioplanError, DataError
+from curioplan.storage import sync
 
 
 @contextmanager
@@ -83,20 +84,12 @@ def _sync(path: Path) -> None:
             _sync(child)
         _sync_folder(path)
     else:
-        _sync_one(path)
+        sync(path)
 
 
 def _sync_folder(path: Path) -> None:
     with suppress(OSError):  # some file systems cannot, and what matters is in the files
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
 
 
 def reason(error: BaseException) -> str:
