@@ -74,6 +74,7 @@ def build_parser() -> Parser:
         "Show counts, ranges, episode lengths and coverage of a dataset",
         "curioplan data inspect recordings.npz --env maze_large --figure coverage.png",
     )
+    _add_source(inspect)
     inspect.add_argument(
         "--figure", type=Path, metavar="FILE", help="draw the coverage into this PNG, PDF or SVG"
     )
@@ -84,16 +85,11 @@ def build_parser() -> Parser:
         "Convert a dataset to a Minari folder, an OGBench .npz or a D4RL .hdf5",
         "curioplan data convert recordings.hdf5 recordings --env maze_large",
     )
+    _add_source(convert)
     convert.add_argument(
         "target", type=Path, metavar="TO", help="a folder, or a file ending in .npz or .hdf5"
     )
     convert.add_argument("--overwrite", action="store_true", help="replace TO if it exists")
-    for added in (inspect, convert):
-        added.add_argument("source", metavar="FROM", help="a Minari folder or id, an .npz or an .hdf5 file")
-        added.add_argument(
-            "--env", metavar="ID", help="the environment the data is from, to check it against"
-        )
-        added._actions.insert(1, added._actions.pop(-2))  # FROM comes before TO
 
     shown = command(
         commands,
@@ -104,6 +100,11 @@ def build_parser() -> Parser:
     )
     shown.add_argument("stage", nargs="?", choices=list(STAGES), help="one stage only")
     return parser
+
+
+def _add_source(parser: Parser) -> None:
+    parser.add_argument("source", metavar="FROM", help="a Minari folder or id, an .npz or an .hdf5 file")
+    parser.add_argument("--env", metavar="ID", help="the environment the data is from, to check it against")
 
 
 def _add_settings(parser: Parser, stage: Any) -> None:
