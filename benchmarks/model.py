@@ -4,8 +4,8 @@
 
 Nine of ten episodes of a finished exploration train an ensemble of the run's size from scratch; the tenth
 judges it, one step and many steps ahead, against predicting no change (whose error is 1) and against the best
-linear predictor. With --reach (fetch_push) the model is also used to plan on a plain distance cost, over the
-24 evaluation cases.
+linear predictor. With --reach (fetch_push) the run's own model and these are used to plan on the distance of
+the last imagined state from the goal, over the 24 evaluation cases.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from curioplan.envs import Task, make_env, make_task
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import Distance, ModelRollout, Planner
 from curioplan.runs import read_run
+from curioplan.storage import load_tree
 
 
 def split(store: TrajectoryStore, share: float) -> tuple[TrajectoryStore, TrajectoryStore]:
@@ -59,7 +60,7 @@ def reach(model: GaussianEnsemble, task: Task, planner: PlannerConfig) -> tuple[
         task.reach_horizon,
         *bounds,
         ModelRollout(model, planner.propagation, planner.particles),
-        Distance(goals, task.goal_indices),
+        Distance(goals, task.goal_indices, final=True),
     )
     plan.reset(list(range(len(envs))))
     solved = np.zeros(len(envs), bool)
@@ -94,6 +95,11 @@ def main() -> None:
     known, unseen = split(store, 0.1)
     objects = [index for thing in task.objects for index in thing.indices]
     print(f"{task.name}: {known.transitions} transitions train, {unseen.transitions} test")
+    planner = replace(config.planner, population=64, iterations=3, replan_every=1, propagation="mean")
+    if arguments.reach:
+        own = GaussianEnsemble(store.observation_dim, store.action_dim, config.model)
+        own.load(load_tree(arguments.run / "explore" / "model.safetensors"))
+        print("the run's model, distance cost: {} of {} cases".format(*reach(own, task, planner)))
     print("error relative to predicting no change, after 1, 5, 15, 30 steps")
     for name, beta in (("beta-NLL", 0.5), ("plain likelihood", 0.0)):
         model = train(known, replace(config.model, beta=beta), arguments.updates)
@@ -103,7 +109,6 @@ def main() -> None:
             found = model_error(model, known, unseen, dims=dims)
             print(f"  {name:<17} {what:<15}" + "".join(f"{error.model:9.3f}" for error in found))
         if arguments.reach:
-            planner = replace(config.planner, population=64, iterations=3, replan_every=1, propagation="mean")
             print(f"  {name:<17} distance cost   {'{} of {} cases'.format(*reach(model, task, planner))}")
     for what, dims in (("all dimensions", None), ("objects", objects)):
         if dims != []:

@@ -33,11 +33,28 @@ def ensemble(identical=False, variance=None, seed=0):
 
 
 def iterate(model, state, actions, member):
-    """States (H + 1, obs) under the mean of one member."""
+    """States (H + 1, obs) under the mean of one member, within the range of the data widened by half."""
+    low, high = model.inputs.low[:3], model.inputs.high[:3]
+    margin = (high - low) / 2
     states = [state]
     for action in actions:
-        states.append(model.predict(states[-1][None], action[None])[0][member, 0])
+        following = model.predict(states[-1][None], action[None])[0][member, 0]
+        states.append(following.clamp(low - margin, high + margin))
     return torch.stack(states)
+
+
+def test_imagined_states_stay_near_the_data_however_wild_the_networks():
+    model, states = ensemble()
+    model.network.biases[-1].data += 1e3
+    for propagation in ("ts1", "mean", "shared"):
+        actions = torch.rand(1, 5, 30, 2)
+        dynamics = ModelRollout(model, propagation, particles=4)
+        imagined = dynamics.rollout(states[:1], actions, generators(0), disagreement=True).states
+        seen = states[:199]
+        span = seen.amax(0) - seen.amin(0)
+        assert (imagined >= seen.amin(0) - 0.5001 * span).all()
+        assert (imagined <= seen.amax(0) + 0.5001 * span).all()
+        torch.testing.assert_close(imagined[0, 0, 0, -1], seen.amax(0) + 0.5 * span)
 
 
 @pytest.mark.parametrize("propagation", ["ts1", "mean", "shared"])

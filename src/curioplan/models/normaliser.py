@@ -1,4 +1,4 @@
-"""Running mean and deviation of a growing dataset."""
+"""Running mean, deviation and range of a growing dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CONSTANT = 1e-6
 
 
 class Normaliser(nn.Module):
-    """Running mean and deviation per dimension, exact whatever the chunks in which the data arrive.
+    """Running mean, deviation and range per dimension, exact whatever the chunks in which the data arrive.
 
     Counts, means and sums of squared deviations are merged in float64 (Chan et al., 1979). A dimension
     that does not vary has deviation 1 on the way in, so that it is centred and otherwise left alone, and
@@ -24,6 +24,8 @@ class Normaliser(nn.Module):
     mean: Tensor
     std: Tensor
     scale: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -33,6 +35,8 @@ class Normaliser(nn.Module):
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("std", torch.ones(dim))
         self.register_buffer("scale", torch.ones(dim))
+        self.register_buffer("low", torch.full((dim,), -torch.inf))
+        self.register_buffer("high", torch.full((dim,), torch.inf))
 
     @torch.no_grad()
     def update(self, data: Tensor) -> None:
@@ -40,6 +44,10 @@ class Normaliser(nn.Module):
         new = len(data)
         if new == 0:
             return
+        low, high = data.aminmax(dim=0)
+        first = int(self.count) == 0
+        self.low.copy_(low if first else torch.minimum(self.low, low))
+        self.high.copy_(high if first else torch.maximum(self.high, high))
         data = data.double()
         mean = data.mean(0)
         total = int(self.count) + new

@@ -19,6 +19,10 @@ Evaluate = Callable[[Tensor, Tensor, Tensor], Tensor]
 at each row's place, as of `GaussianEnsemble.tiles`; puts the rows' disagreement, if known, into the last."""
 
 
+_MARGIN = 0.5
+"""Imagined states may leave the range of the data by this share of it."""
+
+
 @dataclass(frozen=True)
 class Rollout:
     """Imagined trajectories of B episodes, P action sequences each, K particles per sequence, H steps."""
@@ -64,7 +68,8 @@ class ModelRollout:
     - "mean": every elite carries its own mean trajectory, without noise (K = elites).
 
     The intrinsic reward evaluates all members at every particle; without it only the elite that moves a
-    particle is evaluated. Random draws are the same either way.
+    particle is evaluated. Random draws are the same either way. Imagined states stay within the range of the
+    data, widened by half of it on either side.
 
     Args:
         ensemble: The model; its elites and weights are read at each rollout.
@@ -109,6 +114,8 @@ class ModelRollout:
         # A normalised change y moves the normalised state by offset + scale · y.
         offset, scale = model.changes.mean / state_std, model.changes.scale / state_std
 
+        low, high = self._bounds()
+
         path = self._memory.get("path", horizon + 1, rows, dim)
         path[0].view(episodes, -1, dim)[:] = states.unsqueeze(1)
         rewards = self._memory.get("rewards", horizon, rows)
@@ -119,7 +126,7 @@ class ModelRollout:
         for action, following, reward in zip(steps, path[1:].unbind(), rewards.unbind(), strict=True):
             into_actions.copy_(action)
             chosen = evaluate(inputs, self._deal(rows // episodes, generators), reward)
-            state.add_(offset).addcmul_(self._sample(chosen, generators), scale)
+            state.add_(offset).addcmul_(self._sample(chosen, generators), scale).clamp_(low, high)
             torch.addcmul(state_mean, state, state_std, out=following)
             if particles > 1:
                 cloud = state.unflatten(0, (-1, particles))
@@ -130,6 +137,13 @@ class ModelRollout:
             rewards.view(horizon, *shape).mean(3).permute(1, 2, 0) if disagreement else None,
             spread.div_(particles * dim).view(episodes, sequences),
         )
+
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """The range of the states seen, normalised and widened: beyond it networks extrapolate without limit."""
+        inputs, dim = self.ensemble.inputs, self.ensemble.observation_dim
+        low, high = (inputs.normalise(bound)[:dim] for bound in (inputs.low, inputs.high))
+        margin = torch.nan_to_num(_MARGIN * (high - low), posinf=0.0)
+        return low - margin, high + margin
 
     def _deal(self, count: int, generators: Sequence[torch.Generator]) -> Tensor:
         """The place of every row (episodes, count) when each episode's are dealt out to the elites in turn.
