@@ -166,9 +166,10 @@ def inspect_data(arguments: Namespace) -> None:
 
     task = _task(arguments.env)
     store = load(arguments.source, task)
-    print(format_summary(summary(store, task)))
     if arguments.figure:
         coverage_figure(store, task, arguments.figure)
+    print(format_summary(summary(store, task)))
+    if arguments.figure:
         print(f"coverage drawn in {arguments.figure}")
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from curioplan.analysis.style import draw_paths, draw_plan, new_figure, save_figure
+from curioplan.analysis.style import draw_paths, draw_plan, house_style, new_figure, save_figure
 from curioplan.data import TrajectoryStore
 from curioplan.envs.task import Task
 
@@ -57,11 +57,12 @@ def displacements(store: TrajectoryStore, task: Task) -> dict[str, NDArray[Any]]
 def exploration_figure(store: TrajectoryStore, task: Task, path: Path) -> None:
     """Draw what was reached and when, as PNG and PDF."""
     figure, (left, right) = new_figure(columns=2, width=3.6, height=3.0)
-    _draw_trajectories(figure, left, store, task)
-    if task.objects:
-        _draw_shares(right, store, task)
-    else:
-        _draw_coverage(right, store, task)
+    with house_style():
+        _draw_trajectories(figure, left, store, task)
+        if task.objects:
+            _draw_shares(right, store, task)
+        else:
+            _draw_coverage(right, store, task)
     save_figure(figure, path)
 
 
@@ -97,8 +98,9 @@ def _draw_shares(axes: Axes, store: TrajectoryStore, task: Task) -> None:
     """The share of recent episodes in which each object was moved beyond its threshold."""
     ends = np.cumsum(store.episode_lengths.numpy()) / 1000
     window = max(1, int(WINDOW * len(ends)))
+    distances = displacements(store, task)
     for thing in task.objects:
-        moved = displacements(store, task)[thing.name] > thing.threshold
+        moved = distances[thing.name] > thing.threshold
         total = np.cumsum(np.insert(moved.astype(float), 0, 0))
         start = np.maximum(np.arange(1, len(ends) + 1) - window, 0)
         share = (total[1:] - total[start]) / (np.arange(1, len(ends) + 1) - start)

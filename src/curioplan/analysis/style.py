@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,16 @@ STYLE: Any = {
 }
 
 
+def house_style() -> AbstractContextManager[None]:
+    """What figures are drawn within, so that titles and legends follow the style too."""
+    return matplotlib.rc_context(STYLE)
+
+
 def new_figure(
     columns: int = 1, rows: int = 1, width: float = 3.4, height: float = 2.8
 ) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, row by row, in the house style."""
-    with matplotlib.rc_context(STYLE):
+    with house_style():
         figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
@@ -50,7 +56,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     for suffix in (".png", ".pdf"):
         buffer = io.BytesIO()
         metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
-        with matplotlib.rc_context(STYLE):
+        with house_style():
             figure.savefig(buffer, format=suffix[1:], metadata=metadata)
         write_atomic(path.with_suffix(suffix), buffer.getvalue())
 

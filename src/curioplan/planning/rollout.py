@@ -139,7 +139,7 @@ class ModelRollout:
         )
 
     def _bounds(self) -> tuple[Tensor, Tensor]:
-        """The range of the states seen, normalised and widened: beyond it networks extrapolate without limit."""
+        """The range of the states seen, normalised and widened: networks extrapolate without limit."""
         inputs, dim = self.ensemble.inputs, self.ensemble.observation_dim
         low, high = (inputs.normalise(bound)[:dim] for bound in (inputs.low, inputs.high))
         margin = torch.nan_to_num(_MARGIN * (high - low), posinf=0.0)
