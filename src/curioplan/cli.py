@@ -15,6 +15,8 @@ from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, p
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
 
+log = logging.getLogger("curioplan")
+
 INTRODUCTION = """\
 Goal-reaching skills from curious exploration.
 
@@ -215,7 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it went well, 2 with one sentence if the user can mend what went wrong."""
     # Threads that spin while they wait for each other come to a standstill beside any other busy process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    logging.basicConfig(format="curioplan: %(message)s", level=logging.WARNING)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+        log.handlers[0].setFormatter(logging.Formatter("curioplan: %(message)s"))
     if os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # module:callable finds the user's files
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 from pathlib import Path
 
@@ -90,6 +92,10 @@ def _minari_folder(path: Path) -> Path:
 
 
 def _download(dataset_id: str) -> None:
+    with contextlib.suppress(ImportError):
+        from huggingface_hub.utils import logging as hub_logging
+
+        hub_logging.set_verbosity(logging.CRITICAL)  # what goes wrong is said once, below
     try:
         minari.download_dataset(dataset_id)
     except Exception as error:  # a network has even more ways to fail than a file
