@@ -59,7 +59,7 @@ def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool 
             ) as bar:
                 while explorer.store.transitions < config.steps:
                     explorer.episode(bar)
-                    bar.set_postfix_str(explorer.report())
+                    bar.set_postfix_str(explorer.report(), refresh=False)
                     stage.metrics.write(explorer.store.transitions, explorer.metrics)
                     explorer.checkpoint(stage)
             explorer.checkpoint(stage, final=True)
