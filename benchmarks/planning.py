@@ -22,8 +22,8 @@ import warnings
 from collections.abc import Callable
 from itertools import pairwise
 
-# Threads that spin while they wait for each other lose a time slice at every product on a busy machine.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# As the command line does: threads that wait for each other spin a while, then sleep.
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 import torch
 from torch import Tensor
