@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from curioplan.analysis.exploration import displacements
 from curioplan.config import ExploreConfig, preset
-from curioplan.data import TrajectoryStore, load
+from curioplan.data import TrajectoryStore, displacements, load
 from curioplan.envs import SHORT_NAMES, Task, make_task
 from curioplan.stages.explore import explore
 from curioplan.storage import write_json
@@ -57,9 +56,9 @@ def measure(store: TrajectoryStore, task: Task) -> dict[str, Any]:
             presses = (np.diff(history, axis=0) != 0).any(1) & within
             row["presses per episode"] = float(presses.sum() / max(episodes, 1))
         recent = slice(max(0, episodes - 100), episodes + 1)
-        for name, moved in displacements(store, task).items():
-            threshold = next(thing.threshold for thing in task.objects if thing.name == name)
-            row[f"{name}: episodes displaced"] = float((moved[recent] > threshold).mean())
+        for thing in task.objects:
+            moved = displacements(store, thing)[recent] > thing.threshold
+            row[f"{thing.name}: episodes displaced"] = float(moved.mean())
         if task.name == "fetch_push":
             paths = [episode.observations[:, 3:6] for episode in store][recent]
             steps = [np.linalg.norm(np.diff(path, axis=0), axis=1) > MOVED for path in paths]

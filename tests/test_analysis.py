@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from curioplan.analysis.exploration import coverage_over_steps, displacements, exploration_figure
+from curioplan.analysis.exploration import coverage_over_steps, exploration_figure
 from curioplan.analysis.model_error import model_error
-from curioplan.data import TrajectoryStore
+from curioplan.data import TrajectoryStore, displacements
 from curioplan.envs import make_task
 from curioplan.seeding import seed_for
 
@@ -52,7 +52,7 @@ def test_displacements_are_the_largest_distance_from_the_start_of_each_episode()
     expected = [
         max(np.linalg.norm(row[3:6] - e.observations[0, 3:6]) for row in e.observations) for e in store
     ]
-    np.testing.assert_allclose(displacements(store, task)["block"], expected, rtol=1e-6)
+    np.testing.assert_allclose(displacements(store, task.objects[0]), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["maze_umaze", "pinpad", "fetch_push", "kitchen", "unknown"])

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from curioplan.analysis.style import draw_paths, draw_plan, house_style, new_figure, save_figure
-from curioplan.data import TrajectoryStore
+from curioplan.data import TrajectoryStore, displacements, first_visits
 from curioplan.envs.task import Task
 
 MAX_EPISODES = 400  # drawn as lines; more would only blacken the picture
@@ -31,27 +31,10 @@ def coverage_over_steps(store: TrajectoryStore, task: Task) -> tuple[NDArray[Any
         low, high = goals.min(0), goals.max(0)
         cell = np.minimum((goals - low) / np.maximum(high - low, 1e-9) * GRID, GRID - 1).astype(np.int64)
         index, unit = cell @ np.array([1, GRID][: cell.shape[1]]), f"cells of a {GRID}-grid of goals"
-    rows = np.flatnonzero(index >= 0)
-    first = np.sort(rows[np.unique(index[rows], return_index=True)[1]])
+    first = first_visits(index)
     steps = first - store.episode_of.numpy()[first]  # a row more than transitions per earlier episode
     steps = np.append(steps, store.transitions)
     return steps, np.append(np.arange(1, len(first) + 1), len(first)), unit
-
-
-def displacements(store: TrajectoryStore, task: Task) -> dict[str, NDArray[Any]]:
-    """For every movable object, its largest displacement from the start of each episode."""
-    found = {}
-    for thing in task.objects:
-        columns = list(thing.indices)
-        found[thing.name] = np.array(
-            [
-                np.linalg.norm(
-                    episode.observations[:, columns] - episode.observations[0, columns], axis=1
-                ).max()
-                for episode in store
-            ]
-        )
-    return found
 
 
 def exploration_figure(store: TrajectoryStore, task: Task, path: Path) -> None:
@@ -98,9 +81,8 @@ def _draw_shares(axes: Axes, store: TrajectoryStore, task: Task) -> None:
     """The share of recent episodes in which each object was moved beyond its threshold."""
     ends = np.cumsum(store.episode_lengths.numpy()) / 1000
     window = max(1, int(WINDOW * len(ends)))
-    distances = displacements(store, task)
     for thing in task.objects:
-        moved = distances[thing.name] > thing.threshold
+        moved = displacements(store, thing) > thing.threshold
         total = np.cumsum(np.insert(moved.astype(float), 0, 0))
         start = np.maximum(np.arange(1, len(ends) + 1) - window, 0)
         share = (total[1:] - total[start]) / (np.arange(1, len(ends) + 1) - start)

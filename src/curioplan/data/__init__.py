@@ -1,7 +1,7 @@
 """Trajectories: where they are kept, how goals are relabelled, and the files they come from and go to."""
 
 from curioplan.data.formats import convert, load
-from curioplan.data.inspect import coverage_figure, format_summary, summary
+from curioplan.data.inspect import coverage_figure, displacements, first_visits, format_summary, summary
 from curioplan.data.minari_format import save_minari
 from curioplan.data.mixing import mix
 from curioplan.data.relabel import Batch, Relabelling, sample_batch, sample_goal_rows
@@ -17,6 +17,8 @@ __all__ = [
     "Transitions",
     "convert",
     "coverage_figure",
+    "displacements",
+    "first_visits",
     "format_summary",
     "load",
     "mix",

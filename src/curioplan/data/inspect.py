@@ -45,7 +45,7 @@ def summary(store: TrajectoryStore, task: Task | None = None) -> dict[str, Any]:
         "actions": _ranges(actions.cpu().numpy()),
     }
     if task is not None and task.coverage is not None:
-        visited = _first_visits(store, task)
+        visited = first_visits(task.coverage.index(store.observations.cpu().numpy()))
         result["coverage"] = {
             "unit": task.coverage.unit,
             "visited": len(visited),
@@ -53,7 +53,7 @@ def summary(store: TrajectoryStore, task: Task | None = None) -> dict[str, Any]:
         }
     if task is not None and task.objects:
         result["moved"] = {
-            thing.name: float((_displacements(store, thing) > thing.threshold).mean())
+            thing.name: float((displacements(store, thing) > thing.threshold).mean())
             for thing in task.objects
         }
     return result
@@ -118,15 +118,13 @@ def _ranges(values: NDArray[np.float32]) -> dict[str, list[float]]:
     }
 
 
-def _first_visits(store: TrajectoryStore, task: Task) -> NDArray[np.int64]:
-    """The row of the first state in each part that was visited, in order."""
-    assert task.coverage is not None
-    index = task.coverage.index(store.observations.cpu().numpy())
+def first_visits(index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of the first state in each visited part, in order, given the part of every state."""
     parts, rows = np.unique(index, return_index=True)
     return np.sort(rows[parts >= 0]).astype(np.int64)
 
 
-def _displacements(store: TrajectoryStore, thing: MovableObject) -> NDArray[np.float32]:
+def displacements(store: TrajectoryStore, thing: MovableObject) -> NDArray[np.float32]:
     """How far an object got from where it was at the start, for every episode."""
     place = store.observations.cpu().numpy()[:, list(thing.indices)]
     first = store.first_rows.cpu().numpy()
@@ -170,7 +168,7 @@ def _draw_coverage(axes: Axes, store: TrajectoryStore, task: Task) -> None:
     from matplotlib.ticker import StrMethodFormatter
 
     assert task.coverage is not None
-    visits = _first_visits(store, task)
+    visits = first_visits(task.coverage.index(store.observations.cpu().numpy()))
     steps = np.concatenate([[0], visits, [store.states]])
     count = np.concatenate([[0], np.arange(len(visits)) + 1, [len(visits)]])
     axes.step(steps, count, where="post", color=_BLUE)
@@ -189,7 +187,7 @@ def _draw_moved(axes: Axes, store: TrajectoryStore, task: Task) -> None:
     from matplotlib.ticker import PercentFormatter
 
     names = [thing.name for thing in task.objects]
-    shares = [float((_displacements(store, thing) > thing.threshold).mean()) for thing in task.objects]
+    shares = [float((displacements(store, thing) > thing.threshold).mean()) for thing in task.objects]
     bars = axes.barh(names, shares, color=_BLUE)
     axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3)
     axes.invert_yaxis()
