@@ -1,119 +1,130 @@
-"""How well the dynamics ensemble predicts on explored data, with β-NLL and with plain likelihood.
+"""How well ensembles trained offline on explored data predict, and what plans they allow.
 
-    python benchmarks/model.py RUN [--updates 10000] [--reach]
+    python benchmarks/model.py RUN --out OUT [--updates 20000] [--seeds 0 1] [--reach] [--planner-seeds 0 1]
 
-Nine of ten episodes of a finished exploration train an ensemble of the run's size from scratch; the tenth
-judges it, one step and many steps ahead, against predicting no change (whose error is 1) and against the best
-linear predictor. With --reach (fetch_push) the run's own model and these are used to plan on the distance of
-the last imagined state from the goal, over the 24 evaluation cases.
+In the run folder OUT, ensembles are trained on the data of the exploration RUN, with β-NLL and with plain
+likelihood, all but a tenth of the episodes. On that tenth their errors are measured, one step and many steps
+ahead: 1 is the error of predicting no change. With --reach (fetch_push), the model of RUN and those trained
+with β-NLL plan on the distance of the last imagined state from the goal, over the evaluation cases.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from curioplan.analysis.model_error import model_error
-from curioplan.config import ExploreConfig, ModelConfig, PlannerConfig, from_dict
-from curioplan.data import TrajectoryStore, load
+from curioplan.config import PlannerConfig, ReachConfig, TrainModelConfig, preset
 from curioplan.envs import Task, make_env, make_task
+from curioplan.errors import RunError
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import Distance, ModelRollout, Planner
 from curioplan.runs import read_run
-from curioplan.storage import load_tree
+from curioplan.seeding import seed_for
+from curioplan.stages.train_model import load_model, train_model
+
+SHOWN = (1, 5, 15, 30)  # steps ahead
+PLANNER = replace(preset("cpu", ReachConfig).planner, replan_every=1)
 
 
-def split(store: TrajectoryStore, share: float) -> tuple[TrajectoryStore, TrajectoryStore]:
-    """Most episodes, and every so many-th of them apart."""
-    parts = [TrajectoryStore(store.observation_dim, store.goal_dim, store.action_dim) for _ in range(2)]
-    every = round(1 / share)
-    for number, episode in enumerate(store):
-        parts[number % every == every - 1].add_episode(*episode)
-    return parts[0], parts[1]
-
-
-def train(store: TrajectoryStore, config: ModelConfig, updates: int) -> GaussianEnsemble:
-    model = GaussianEnsemble(store.observation_dim, store.action_dim, config, seed=0)
-    model.add(store.observations, store.actions, store.transition_rows)
-    model.update(store.observations, store.actions, updates)
-    model.select_elites(store.observations, store.actions)
-    return model
-
-
-def reach(model: GaussianEnsemble, task: Task, planner: PlannerConfig) -> tuple[int, int]:
-    """Cases solved by planning on the distance to the goal, all planned in one batch."""
+def reach(model: GaussianEnsemble, task: Task, planner: PlannerConfig, seed: int) -> list[int]:
+    """The cases solved by planning on the distance to the goal, all planned in one batch."""
+    assert task.goal_indices is not None
     envs = [make_env(task.env) for _ in task.cases]
     observations = [
         env.reset(seed=0, options=case.options(np.random.default_rng(0)))[0]
         for env, case in zip(envs, task.cases, strict=True)
     ]
     goals = torch.tensor(np.array([row["desired_goal"] for row in observations]), dtype=torch.float32)
-    assert task.goal_indices is not None
-    bounds = torch.tensor(task.action_low), torch.tensor(task.action_high)
     plan = Planner(
         planner,
         task.reach_horizon,
-        *bounds,
+        torch.tensor(task.action_low),
+        torch.tensor(task.action_high),
         ModelRollout(model, planner.propagation, planner.particles),
         Distance(goals, task.goal_indices, final=True),
     )
-    plan.reset(list(range(len(envs))))
+    plan.reset([seed_for(seed, "planner", case) for case in range(len(envs))])
     solved = np.zeros(len(envs), bool)
     for _ in range(task.episode_length):
         states = torch.tensor(np.array([row["observation"] for row in observations]), dtype=torch.float32)
-        actions = plan.act(states).numpy()
-        stepped = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+        stepped = [env.step(action) for env, action in zip(envs, plan.act(states).numpy(), strict=True)]
         observations = [step[0] for step in stepped]
         solved |= np.array([step[4]["is_success"] for step in stepped])
-    return int(solved.sum()), len(envs)
+    for env in envs:
+        env.close()
+    return np.flatnonzero(solved).tolist()
+
+
+def print_errors(folders: dict[str, Path]) -> None:
+    """Errors relative to predicting no change, of each model and of the linear predictor."""
+    print(f"errors after {', '.join(map(str, SHOWN))} steps, 1 is predicting no change")
+    for name, folder in folders.items():
+        errors = json.loads((folder / "errors.json").read_text())["errors"]
+        for what, rows in errors.items():
+            shown = {row["steps"]: row for row in rows if row["steps"] in SHOWN}
+            for kind in ("model", "linear"):
+                label = name if kind == "model" else "linear"
+                values = "".join(f"{row[kind]:10.3f}" for row in shown.values())
+                print(f"  {label:<20} {what:<15}{values}")
+
+
+def print_reach(name: str, model: GaussianEnsemble, task: Task, seeds: Sequence[int]) -> None:
+    """Cases solved with each seed of the planner, and those that failed."""
+    for seed in seeds:
+        solved = reach(model, task, PLANNER, seed)
+        failed = sorted(set(range(len(task.cases))) - set(solved))
+        print(
+            f"  {name:<20} planner seed {seed}: {len(solved)} of {len(task.cases)} cases, not {failed}",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--updates", type=int, default=10_000)
+    default = preset("cpu", TrainModelConfig)
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--updates", type=int, default=default.updates)
     parser.add_argument("--transitions", type=int, default=0, help="use only the first so many; 0 uses all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings")
+    parser.add_argument("--planner-seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--reach", action="store_true")
     arguments = parser.parse_args()
-    task = make_task(read_run(arguments.run)["env"])
-    store = load(arguments.run / "explore" / "data", task)
-    if arguments.transitions:
-        first = TrajectoryStore(store.observation_dim, store.goal_dim, store.action_dim)
-        for episode in store:
-            if first.transitions < arguments.transitions:
-                first.add_episode(*episode)
-        store = first
-    settings = json.loads((arguments.run / "explore" / "config.json").read_text())["settings"]
-    config = from_dict(ExploreConfig, settings)
-    known, unseen = split(store, 0.1)
-    objects = [index for thing in task.objects for index in thing.indices]
-    print(f"{task.name}: {known.transitions} transitions train, {unseen.transitions} test")
-    planner = replace(config.planner, population=64, iterations=3, replan_every=1, propagation="mean")
+    torch.set_num_threads(1)
+    env = read_run(arguments.run)["env"]
+    task = make_task(env)
+    folders = {}
+    for seed in arguments.seeds:
+        for name, beta in (("beta-nll", default.model.beta), ("plain", 0.0)):
+            config = replace(
+                default,
+                seed=seed,
+                data=str(arguments.run),
+                size=arguments.transitions,
+                updates=arguments.updates,
+                held_out_episodes=0.1,
+                model=replace(default.model, beta=beta),
+            )
+            name = f"{name}-{seed}"
+            folders[name] = train_model(arguments.out, config, env=env, name=name)
+    print_errors(folders)
     if arguments.reach:
-        own = GaussianEnsemble(store.observation_dim, store.action_dim, config.model)
-        own.load(load_tree(arguments.run / "explore" / "model.safetensors"))
-        print("the run's model, distance cost: {} of {} cases".format(*reach(own, task, planner)))
-    print("error relative to predicting no change, after 1, 5, 15, 30 steps")
-    for name, beta in (("beta-NLL", 0.5), ("plain likelihood", 0.0)):
-        model = train(known, replace(config.model, beta=beta), arguments.updates)
-        for what, dims in (("all dimensions", None), ("objects", objects)):
-            if dims == []:
-                continue
-            found = model_error(model, known, unseen, dims=dims)
-            print(f"  {name:<17} {what:<15}" + "".join(f"{error.model:9.3f}" for error in found))
-        if arguments.reach:
-            print(f"  {name:<17} distance cost   {'{} of {} cases'.format(*reach(model, task, planner))}")
-    for what, dims in (("all dimensions", None), ("objects", objects)):
-        if dims != []:
-            found = model_error(model, known, unseen, dims=dims)
-            print(f"  {'linear':<17} {what:<15}" + "".join(f"{error.linear:9.3f}" for error in found))
+        print("planning on the distance to the goal")
+        try:
+            print_reach("exploration's", load_model(arguments.run), task, arguments.planner_seeds)
+        except RunError as error:
+            print(f"  exploration's        {error}")
+        for name in folders:
+            if name.startswith("beta"):
+                print_reach(name, load_model(arguments.out, name), task, arguments.planner_seeds)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ RANKS = {
     "models": 3,
     "planning": 4,
     "values": 4,
-    "graph": 4,
-    "analysis": 4,
-    "stages": 5,
-    "web": 6,
-    "cli": 7,
+    "graph": 5,
+    "analysis": 6,
+    "stages": 7,
+    "web": 8,
+    "cli": 9,
 }
 FILES = [path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py"]
 

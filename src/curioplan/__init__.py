@@ -13,11 +13,17 @@ __version__ = metadata.version("curioplan")
 
 _LAZY = {
     "ExploreConfig": "curioplan.config:ExploreConfig",
+    "TrainModelConfig": "curioplan.config:TrainModelConfig",
     "TrajectoryStore": "curioplan.data:TrajectoryStore",
     "explore": "curioplan.stages.explore:explore",
     "load_data": "curioplan.data:load",
+    "load_model": "curioplan.stages.train_model:load_model",
+    "learner_config": "curioplan.values:learner_config",
+    "load_values": "curioplan.stages.train:load_values",
     "preset": "curioplan.config:preset",
     "save_data": "curioplan.data:save_minari",
+    "train": "curioplan.stages.train:train",
+    "train_model": "curioplan.stages.train_model:train_model",
 }
 
 __all__ = ["CurioplanError", "check_env", "make_env", "make_task", *_LAZY]

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, preset
+from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, TrainModelConfig, preset
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
 
@@ -21,6 +21,8 @@ INTRODUCTION = """\
 Goal-reaching skills from curious exploration.
 
   curioplan explore ENV --out RUN    curious exploration: trajectories and a model of the world
+  curioplan train RUN                value function and policy for any goal, from trajectories alone
+  curioplan train-model RUN          a model of the world from data there already is
 
   curioplan envs                     which environments there are
   curioplan check-env ID             whether an environment of yours fits, and what it lacks
@@ -29,11 +31,16 @@ Goal-reaching skills from curious exploration.
   curioplan config                   every setting, in every preset
 """
 
-STAGES = {"explore": ExploreConfig, "learn": LearnConfig, "reach": ReachConfig}
+STAGES = {
+    "explore": ExploreConfig,
+    "train-model": TrainModelConfig,
+    "learn": LearnConfig,
+    "reach": ReachConfig,
+}
 
 
-def build_parser() -> Parser:
-    """The parser of all commands."""
+def build_parser(arguments: Sequence[str] = ()) -> Parser:
+    """The parser of all commands; what follows ``train`` depends on the learner among the arguments."""
     parser = Parser(prog="curioplan", description=INTRODUCTION)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -55,6 +62,34 @@ def build_parser() -> Parser:
     explore.add_argument("env", metavar="ENV", help="a short name, a Gymnasium id, or module:callable")
     explore.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder")
     _add_settings(explore, ExploreConfig)
+
+    train = command(
+        commands,
+        "train",
+        run_train,
+        "Learn values and a policy for any goal, offline, from a run's trajectories or other data",
+        "curioplan train runs/maze\n"
+        "  curioplan train runs/maze --algo iql --seeds 3\n"
+        "  curioplan train runs/maze --algo crr --help                  (the settings of CRR)\n"
+        "  curioplan train runs/new --env maze_large --data recordings.npz",
+    )
+    train.add_argument("folder", type=Path, metavar="RUN", help="the run folder, which may be new")
+    if arguments[:1] == ["train"]:  # else learners and torch need not be imported
+        _add_learner(train, arguments)
+
+    train = command(
+        commands,
+        "train-model",
+        run_train_model,
+        "Train a model of the world on exploration or other data, for learners and planners that need one",
+        "curioplan train-model runs/maze\n"
+        "  curioplan train-model runs/maze --name mixed --data own=0.8,expert.npz=0.2\n"
+        "  curioplan train-model runs/new --env maze_large --data recordings.npz",
+    )
+    train.add_argument("folder", type=Path, metavar="RUN", help="the run folder, which may be new")
+    train.add_argument("--env", metavar="ENV", help="the environment of a new run")
+    train.add_argument("--name", default="offline", metavar="NAME", help="what to call it (default: offline)")
+    _add_settings(train, TrainModelConfig)
 
     command(commands, "envs", list_envs, "List the environments", "curioplan envs")
 
@@ -109,7 +144,29 @@ def _add_source(parser: Parser) -> None:
     parser.add_argument("--env", metavar="ID", help="the environment the data is from, to check it against")
 
 
+def _add_learner(parser: Parser, arguments: Sequence[str]) -> None:
+    from curioplan.values import LEARNERS, learner_config
+
+    peek = Parser(add_help=False)
+    peek.add_argument("--algo", choices=list(LEARNERS), default="td3")
+    algo = peek.parse_known_args([word for word in arguments if word not in ("-h", "--help")])[0].algo
+    parser.add_argument(
+        "--algo", choices=list(LEARNERS), default="td3", help="the learner (default: td3), with settings as below"
+    )
+    parser.add_argument("--env", metavar="ENV", help="the environment of a new run")
+    parser.add_argument(
+        "--name", default="", metavar="NAME", help="what to call the result (default: learner and seeds)"
+    )
+    _add_preset(parser)
+    add_config(parser, learner_config(algo))
+
+
 def _add_settings(parser: Parser, stage: Any) -> None:
+    _add_preset(parser)
+    add_config(parser, preset("cpu", stage))
+
+
+def _add_preset(parser: Parser) -> None:
     parser.add_argument(
         "--preset",
         choices=PRESETS,
@@ -117,7 +174,6 @@ def _add_settings(parser: Parser, stage: Any) -> None:
         help="where the settings below start from: two cores (cpu, the default), the paper's values (paper), "
         "or a test of seconds (smoke)",
     )
-    add_config(parser, preset("cpu", stage))
 
 
 def run_explore(arguments: Namespace) -> None:
@@ -127,6 +183,25 @@ def run_explore(arguments: Namespace) -> None:
     config = read_config(preset(arguments.preset, ExploreConfig), arguments)
     folder = explore(arguments.env, arguments.out, config)
     print(f"trajectories, model and figure are in {folder}")
+
+
+def run_train(arguments: Namespace) -> None:
+    """Learn values, and say where they are."""
+    from curioplan.stages.train import train
+    from curioplan.values import learner_config
+
+    config = read_config(learner_config(arguments.algo, arguments.preset), arguments)
+    folder = train(arguments.folder, arguments.algo, config, env=arguments.env, name=arguments.name)
+    print(f"values, policy and figure are in {folder}")
+
+
+def run_train_model(arguments: Namespace) -> None:
+    """Train a model, and say where it is."""
+    from curioplan.stages.train_model import train_model
+
+    config = read_config(preset(arguments.preset, TrainModelConfig), arguments)
+    folder = train_model(arguments.folder, config, env=arguments.env, name=arguments.name)
+    print(f"model, errors and figure are in {folder}")
 
 
 def list_envs(_: Namespace) -> None:
@@ -224,7 +299,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # module:callable finds the user's files
     try:
-        parsed = build_parser().parse(sys.argv[1:] if arguments is None else arguments)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        parsed = build_parser(given).parse(given)
         parsed.run(parsed)
         sys.stdout.flush()
     except CurioplanError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 from curioplan.errors import ConfigError
 
@@ -155,13 +155,63 @@ class ExploreConfig:
 
 
 @dataclass(frozen=True)
-class LearnConfig:
-    """Offline learning of goal-conditioned values, as far as all learners share it."""
+class TrainModelConfig:
+    """Offline training of the dynamics ensemble, on whatever data."""
 
     seed: int = 0
     """Seed of everything random."""
-    epochs: int = 200
-    """Passes over the dataset."""
+    data: str = ""
+    """What to train on: empty for the run's exploration; else datasets or runs, separated by commas, each
+    with its share after an equals sign if they are to be mixed (own=0.8,expert.npz=0.2)."""
+    size: int = 0
+    """Transitions to take of the data; 0 takes all, or as many as the shares allow."""
+    held_out_episodes: float = 0.05
+    """Share of episodes that errors are measured on instead of training; of fewer than 10 none."""
+    updates: int = 100_000
+    """Gradient steps."""
+    cooldown: float = 0.0
+    """Last share of the updates, over which the step size falls linearly to zero."""
+    checkpoint_every: int = 2000
+    """Updates between checkpoints."""
+    threads: int = 0
+    """CPU threads to compute with; 0 takes all. Small networks are fastest with one."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The dynamics ensemble."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "updates", "checkpoint_every")
+        _require(self, "at least 0", "seed", "size", "threads")
+        _require(self, "between 0 and 1", "cooldown", "held_out_episodes")
+        if self.held_out_episodes > 0.5:
+            raise ConfigError(f"held_out_episodes must be at most 0.5, not {self.held_out_episodes}.")
+
+
+@dataclass(frozen=True)
+class LearnConfig:
+    """Offline learning of goal-conditioned values, as far as all learners share it."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    algo: str = field(default="", init=False)
+    """Name of the learner."""
+    seed: int = 0
+    """Seed of everything random; with several learners, of the first."""
+    seeds: int = 1
+    """Independent learners, of consecutive seeds, trained as one batched computation."""
+    data: str = ""
+    """What to learn from: empty for the run's exploration; else datasets or runs, separated by commas, each
+    with its share after an equals sign if they are to be mixed (own=0.8,expert.npz=0.2)."""
+    size: int = 0
+    """Transitions to take of the data; 0 takes all, or as many as the shares allow."""
+    model: str = ""
+    """Dynamics model, for learners that need one: empty for exploration's, else a name given to
+    train-model."""
+    bootstrap: Literal["none", "trajectories"] = "none"
+    """Whether each learner sees all trajectories, or a resample of them with replacement of its own."""
+    updates: int = 0
+    """Gradient steps; 0 takes as many as make the epochs."""
+    epochs: float = 200
+    """Passes over the dataset, where updates is 0."""
     batch_size: int = 512
     """Relabelled transitions per update."""
     layers: int = 2
@@ -172,20 +222,35 @@ class LearnConfig:
     """Step size of Adam for the actor."""
     critic_learning_rate: float = 1e-5
     """Step size of Adam for the critics."""
+    cooldown: float = 0.0
+    """Last share of the updates, over which the step sizes fall linearly to zero."""
     polyak: float = 0.995
     """Share of the target critics kept at each update."""
+    gamma: float = 0.0
+    """Discount factor; 0 takes the task's."""
     p_goal: float = 0.75
     """Share of goals taken from the future of the same trajectory."""
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how far ahead."""
+    checkpoint_every: int = 2000
+    """Updates between checkpoints."""
+    figure_every: int = 10_000
+    """Updates between figures of the values."""
+    threads: int = 0
+    """CPU threads to compute with; 0 takes all."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self, "at least 1", "epochs", "batch_size", "layers", "units")
-        _require(self, "at least 0", "seed")
+        _require(self, "at least 1", "seeds", "batch_size", "layers", "units")
+        _require(self, "at least 1", "checkpoint_every", "figure_every")
+        _require(self, "at least 0", "seed", "size", "updates", "threads")
         _require(self, "above 0", "actor_learning_rate", "critic_learning_rate")
-        _require(self, "between 0 and 1", "polyak", "p_goal")
+        _require(self, "between 0 and 1", "polyak", "p_goal", "cooldown")
         _require(self, "above 0 and at most 1", "p_geometric")
+        if not 0 <= self.gamma < 1:
+            raise ConfigError(f"gamma must be between 0 and 1, not {self.gamma}.")
+        if self.updates == 0 and not 0 < self.epochs < math.inf:
+            raise ConfigError("Nothing would be learned: updates or epochs must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -230,8 +295,8 @@ class ReachConfig:
         _require(self, "at least 0", "seed", "horizon")
 
 
-StageConfig = ExploreConfig | LearnConfig | ReachConfig
-Config = TypeVar("Config", ExploreConfig, LearnConfig, ReachConfig)
+StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig
+Config = TypeVar("Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig)
 
 _CPU_MODEL = ModelConfig(
     members=5, elites=5, layers=3, units=128, learning_rate=2e-3, batch_size=256, beta=0.5
@@ -243,9 +308,17 @@ _SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batc
 _SMOKE_PLANNER = replace(_CPU_PLANNER, population=16)
 
 _PRESETS: dict[PresetName, dict[type, Any]] = {
-    "paper": {ExploreConfig: ExploreConfig(), LearnConfig: LearnConfig(), ReachConfig: ReachConfig()},
+    "paper": {
+        ExploreConfig: ExploreConfig(),
+        TrainModelConfig: TrainModelConfig(),
+        LearnConfig: LearnConfig(),
+        ReachConfig: ReachConfig(),
+    },
     "cpu": {
         ExploreConfig: ExploreConfig(updates_per_step=0.5, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER),
+        TrainModelConfig: TrainModelConfig(
+            updates=10_000, cooldown=0.3, threads=1, model=replace(_CPU_MODEL, weight_decay=0.0)
+        ),
         LearnConfig: LearnConfig(epochs=30, actor_learning_rate=3e-4, critic_learning_rate=3e-4),
         ReachConfig: ReachConfig(
             planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
@@ -260,6 +333,9 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             threads=1,
             model=_SMOKE_MODEL,
             planner=_SMOKE_PLANNER,
+        ),
+        TrainModelConfig: TrainModelConfig(
+            updates=500, cooldown=0.3, checkpoint_every=200, threads=1, model=_SMOKE_MODEL
         ),
         LearnConfig: LearnConfig(
             epochs=20, units=64, batch_size=128, actor_learning_rate=1e-3, critic_learning_rate=1e-3
@@ -296,7 +372,7 @@ def differences(
 def from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
     """Settings read back from JSON; fields that this version does not know are refused."""
     hints = get_type_hints(cls)
-    known = {entry.name for entry in fields(cls)}
+    known = {entry.name: entry for entry in fields(cls)}
     unknown = [name for name in values if name not in known]
     if unknown:
         raise ConfigError(f"{cls.__name__} has no setting {unknown[0]}.")
@@ -304,5 +380,6 @@ def from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
         **{
             name: from_dict(hints[name], value) if is_dataclass(hints[name]) else value
             for name, value in values.items()
+            if known[name].init
         }
     )

@@ -85,7 +85,14 @@ def read_config(config: Any, parsed: argparse.Namespace, prefix: str = "") -> An
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The text that stands under each field of a dataclass."""
+    """The text that stands under each field of a dataclass, inherited ones included."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        docs |= _own_docs(base)
+    return docs
+
+
+def _own_docs(cls: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
     docs = {}
@@ -101,9 +108,9 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def _walk(config: Any) -> Iterator[tuple[str, Any, Any, str]]:
-    """Name, type, value and text of every field."""
+    """Name, type, value and text of every field that can be set."""
     hints, docs = get_type_hints(type(config)), field_docs(type(config))
-    for entry in fields(config):
+    for entry in (entry for entry in fields(config) if entry.init):
         yield entry.name, hints[entry.name], getattr(config, entry.name), docs.get(entry.name, "")
 
 

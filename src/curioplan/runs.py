@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -112,6 +113,30 @@ def read_run(run: Path) -> dict[str, Any]:
     if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), str):
         raise RunError(f"{run / 'run.json'} is damaged or of another version: format {FORMAT} is expected.")
     return about
+
+
+def run_environment(run: Path, env: str | None, data: str) -> str:
+    """The environment of a run; a new run must be told, and needs data from elsewhere.
+
+    Raises:
+        ConfigError: The run is new, and its environment or its data are not named.
+    """
+    if (run / "run.json").exists():
+        return env or str(read_run(run)["env"])
+    if env is None or not data:
+        raise ConfigError(f"{run} is not a run yet: name the environment (--env) and the data (--data) of it.")
+    return env
+
+
+def stage_name(name: str) -> str:
+    """A name given by the user, if a folder may have it.
+
+    Raises:
+        ConfigError: It may not.
+    """
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise ConfigError(f"A name is made of letters, digits, dots, dashes and underscores, unlike {name!r}.")
+    return name
 
 
 def _settle_run(run: Path, env: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from curioplan.analysis.style import house_style, new_figure, save_figure
 from curioplan.data import TrajectoryStore
 from curioplan.models import GaussianEnsemble
 
@@ -65,6 +67,20 @@ def model_error(
             ]
             found.append(ModelError(step, float(shares[0]), float(shares[1])))
     return found
+
+
+def model_error_figure(errors: Mapping[str, Sequence[ModelError]], path: Path) -> None:
+    """Draw errors over steps, a panel for each set of dimensions, as PNG and PDF."""
+    figure, panels = new_figure(columns=len(errors))
+    with house_style():
+        for axes, (what, found) in zip(panels, errors.items(), strict=True):
+            steps = [error.steps for error in found]
+            axes.plot(steps, [error.model for error in found], marker=".", label="model")
+            axes.plot(steps, [error.linear for error in found], marker=".", label="best linear predictor")
+            axes.axhline(1, color="#8C8C8C", linewidth=0.8, linestyle="--", label="no change")
+            axes.set(title=f"squared error, {what}", xlabel="steps ahead", yscale="log")
+        panels[0].legend()
+    save_figure(figure, path)
 
 
 def _fit_linear(store: TrajectoryStore) -> Tensor:

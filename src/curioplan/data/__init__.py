@@ -5,6 +5,7 @@ from curioplan.data.inspect import coverage_figure, displacements, first_visits,
 from curioplan.data.minari_format import save_minari
 from curioplan.data.mixing import mix
 from curioplan.data.relabel import Batch, Relabelling, sample_batch, sample_goal_rows
+from curioplan.data.sources import gather
 from curioplan.data.trajectories import Episode, TrajectoryStore, Transitions
 from curioplan.data.validation import RawTrajectories, validate
 
@@ -20,6 +21,7 @@ __all__ = [
     "displacements",
     "first_visits",
     "format_summary",
+    "gather",
     "load",
     "mix",
     "sample_batch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,8 @@ class Batch:
         rewards: 1 where the goal is s_{t+1} itself, else 0, ``(batch,)``.
         terminals: Where the episode ends for this goal: as the rewards.
         goal_rows: The rows of the store whose achieved goals these are, ``(batch,)``.
+        steps: How many steps ahead of s_t the goals lie in the same trajectory, −1 where they lie elsewhere,
+            ``(batch,)``; none for transitions that are of no trajectory.
     """
 
     observations: Tensor
@@ -48,22 +51,33 @@ class Batch:
     rewards: Tensor
     terminals: Tensor
     goal_rows: Tensor
+    steps: Tensor | None = None
 
 
 def sample_batch(
-    store: TrajectoryStore, batch_size: int, relabelling: Relabelling, generator: torch.Generator
+    store: TrajectoryStore,
+    batch_size: int,
+    relabelling: Relabelling,
+    generator: torch.Generator,
+    among: Tensor | None = None,
 ) -> Batch:
     """Uniformly random transitions with relabelled goals.
 
     The goal g of (s_t, a_t, s_{t+1}) is that of s_{min(t+τ, T)}, τ ~ Geometric(p) ≥ 1, with probability
     p_goal, and else that of a uniformly random state; reward and termination are 1 when g is the goal of the
     very state s_{t+1}, by its row, and 0 otherwise. A batch depends on the store and the generator's state
-    alone, so a run that restores both goes on with the batches it would have drawn.
+    alone, so a run that restores both goes on with the batches it would have drawn. Given rows of transitions
+    ``among`` which to draw, such as a bootstrap, random goals are those of the states they lead to.
     """
-    rows = store.sample_rows(batch_size, generator)
-    goal_rows = sample_goal_rows(store, rows, relabelling, generator)
+    if among is None:
+        rows = store.sample_rows(batch_size, generator)
+    else:
+        rows = among[torch.randint(len(among), (batch_size,), generator=generator, device=among.device)]
+    goal_rows = sample_goal_rows(store, rows, relabelling, generator, among)
     observations, actions, next_observations = store.transitions_at(rows)
     rewards = (goal_rows == rows + 1).float()
+    last = store.last_rows.index_select(0, store.episode_of.index_select(0, rows))
+    ahead = (goal_rows > rows) & (goal_rows <= last)
     return Batch(
         observations=observations,
         actions=actions,
@@ -72,16 +86,32 @@ def sample_batch(
         rewards=rewards,
         terminals=rewards.clone(),
         goal_rows=goal_rows,
+        steps=torch.where(ahead, goal_rows - rows, -1).float(),
     )
 
 
+def stack_batches(batches: Sequence[Batch]) -> Batch:
+    """Batches of one size as one of shapes ``(batches, batch, ·)``."""
+    if len(batches) == 1:  # no copies
+        return Batch(**{name: value[None] for name, value in vars(batches[0]).items()})
+    columns = {name: [getattr(batch, name) for batch in batches] for name in vars(batches[0])}
+    return Batch(**{name: torch.stack(column) for name, column in columns.items()})
+
+
 def sample_goal_rows(
-    store: TrajectoryStore, rows: Tensor, relabelling: Relabelling, generator: torch.Generator
+    store: TrajectoryStore,
+    rows: Tensor,
+    relabelling: Relabelling,
+    generator: torch.Generator,
+    among: Tensor | None = None,
 ) -> Tensor:
     """The rows of one relabelled goal for each of ``rows``, which must not be final states."""
     shape, device, p = rows.shape, rows.device, relabelling.p_geometric
     future = torch.rand(shape, generator=generator, device=device) < relabelling.p_goal
-    anywhere = torch.randint(store.states, shape, generator=generator, device=device)
+    if among is None:
+        anywhere = torch.randint(store.states, shape, generator=generator, device=device)
+    else:
+        anywhere = among[torch.randint(len(among), shape, generator=generator, device=device)] + 1
     # One number at a time on a CPU, and yet faster than logarithms: those start threads for small batches,
     # which stalls where other processes want the cores.
     ahead = torch.ones(shape, dtype=torch.float64, device=device)

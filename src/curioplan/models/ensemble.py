@@ -105,8 +105,14 @@ class GaussianEnsemble:
 
     # Training
 
-    def update(self, observations: Tensor, actions: Tensor, steps: int) -> float:
+    def update(self, observations: Tensor, actions: Tensor, steps: int, *, pace: float = 1.0) -> float:
         """Takes gradient steps on batches drawn from each member's bootstrap, at a cost free of its size.
+
+        Args:
+            observations: All states (N, observation_dim).
+            actions: The action taken at each of them (N, action_dim).
+            steps: How many.
+            pace: Factor on the learning rate.
 
         Returns:
             The loss, averaged over members and steps.
@@ -117,7 +123,7 @@ class GaussianEnsemble:
         self._require_data()
         size = self.config.batch_size
         batches = (self.bootstrap.sample(size, self.generator) for _ in range(steps))
-        return self._descend(observations, actions, batches)
+        return self._descend(observations, actions, batches, pace)
 
     def fit(self, observations: Tensor, actions: Tensor, epochs: int) -> float:
         """Trains for epochs over each member's bootstrap, stopping early; each keeps its best weights.
@@ -150,8 +156,11 @@ class GaussianEnsemble:
             parameter.data.copy_(kept)
         return loss
 
-    def _descend(self, observations: Tensor, actions: Tensor, batches: Iterable[Tensor]) -> float:
+    def _descend(
+        self, observations: Tensor, actions: Tensor, batches: Iterable[Tensor], pace: float = 1.0
+    ) -> float:
         """One Adam step per batch of rows (members, size); the mean loss."""
+        self._optimizer.param_groups[0]["lr"] = pace * self.config.learning_rate
         total, steps = 0.0, 0
         for rows in batches:
             inputs, targets = self._batch(observations, actions, rows)

@@ -72,12 +72,15 @@ class BatchedMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (members, N, outputs), differentiable, of inputs (members, N, inputs) or (N, inputs)."""
+        return self.apply_layers(x, list(zip(self.weights, self.biases, strict=True)))
+
+    def apply_layers(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
+        """As `forward`, through other layers: through those of `select`, gradients flow to x alone."""
         activation = _ACTIVATIONS[self.activation]
-        hidden = x.expand(self.members, -1, -1)
-        last = len(self.weights) - 1
-        for k, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+        hidden = x.expand(len(layers[0][0]), -1, -1)
+        for k, (weight, bias) in enumerate(layers):
             hidden = torch.baddbmm(bias, hidden, weight)
-            if k < last:
+            if k < len(layers) - 1:
                 hidden = activation(hidden)
         return hidden
 

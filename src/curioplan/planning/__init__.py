@@ -1,13 +1,14 @@
 """Trajectory optimisation: rollouts of the learned model, objectives, and iCEM over both."""
 
 from curioplan.planning.icem import Planner, PlanReport
-from curioplan.planning.objectives import Disagreement, Distance, Novelty, Objective
+from curioplan.planning.objectives import Disagreement, Distance, GoalValue, Novelty, Objective
 from curioplan.planning.rollout import Dynamics, ModelRollout, Rollout
 
 __all__ = [
     "Disagreement",
     "Distance",
     "Dynamics",
+    "GoalValue",
     "ModelRollout",
     "Novelty",
     "Objective",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -70,6 +70,28 @@ class Distance:
         states = rollout.states[..., -1:, :] if self.final else rollout.states[..., 1:, :]
         goals = self.goals[slots][:, None, None, None]
         return -(states[..., self.goal_indices] - goals).norm(dim=-1).sum(-1).mean(-1)
+
+
+class GoalValue:
+    """The value V(s_H; g) of the last imagined state, averaged over particles.
+
+    The discount γ^{H−1} in front of it is the same for all sequences and left out.
+
+    Args:
+        value: V(s; g) of states (N, obs) and goals (N, goal), as (N,).
+        goals: Goal of each slot (slots, goal).
+    """
+
+    needs_disagreement = False
+
+    def __init__(self, value: Callable[[Tensor, Tensor], Tensor], goals: Tensor) -> None:
+        self.value, self.goals = value, goals
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        states = rollout.states[..., -1, :]  # (B, P, K, obs)
+        goals = self.goals[slots][:, None, None].expand(*states.shape[:-1], -1)
+        return self.value(states.flatten(0, -2), goals.flatten(0, -2)).view(states.shape[:-1]).mean(-1)
 
 
 class Novelty:

@@ -1,0 +1,17 @@
+"""Value learning: one learner per file, all with the interface of `Learner`."""
+
+from curioplan.values.learner import Info, Learner
+from curioplan.values.problem import Problem
+from curioplan.values.registry import LEARNERS, learner_class, learner_config
+from curioplan.values.trained import Values, save_values
+
+__all__ = [
+    "LEARNERS",
+    "Info",
+    "Learner",
+    "Problem",
+    "Values",
+    "learner_class",
+    "learner_config",
+    "save_values",
+]

@@ -1,0 +1,89 @@
+"""DDPG (Lillicrap et al., 2016) on relabelled goals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from curioplan.config import LearnConfig
+from curioplan.data.relabel import Batch
+from curioplan.values.learner import Info, Learner
+from curioplan.values.losses import ActorObjective, CriticLoss, climbing_loss, critics_loss
+
+
+@dataclass(frozen=True)
+class DDPGConfig(LearnConfig):
+    """DDPG: one critic and one actor, each with a slow copy."""
+
+    algo: str = field(default="ddpg", init=False)
+    critic_loss: CriticLoss = "squared"
+    """Loss of the critic: squared TD error, or cross-entropy to the same targets, whose gradient does not
+    vanish where values are small."""
+    actor_objective: ActorObjective = "value"
+    """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
+
+
+class DDPG(Learner):
+    """A critic Q with a sigmoid, and a deterministic actor squashed by tanh.
+
+    The critic's targets are
+
+        y = r + γ (1 − terminal) Q'(s', π'(s'; g); g),
+
+    with slow copies Q' and π' of both. The actor climbs Q(s, π(s; g); g), which is also the value V(s; g).
+    """
+
+    Config = DDPGConfig
+    config: DDPGConfig
+
+    def set_up(self) -> None:
+        """An actor, a critic and their slow copies."""
+        config, actions = self.config, self.problem.action_dim
+        situation = self.problem.observation_dim + self.problem.goal_dim
+        self.build("actor", situation, actions, rate=config.actor_learning_rate)
+        self.build("critic", situation + actions, 1, rate=config.critic_learning_rate)
+        self.target_of("actor")
+        self.target_of("critic")
+
+    def update(self, batch: Batch) -> Info:
+        """One step of critic, actor and targets."""
+        batch = self.problem.normalise(batch)
+        losses, info = self.critic_loss(batch)
+        self.descend("critic", losses)
+        losses, more = self.actor_loss(batch)
+        self.descend("actor", losses)
+        self.follow("critic")
+        self.follow("actor")
+        self.updates += 1
+        return info | more
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """What the critic is regressed on, (learners, batch)."""
+        actions = self.infer("actor_target", (batch.next_observations, batch.goals))[:, 0].tanh_()
+        inputs = (batch.next_observations, actions, batch.goals)
+        future = self.infer("critic_target", inputs)[:, 0, :, 0].sigmoid()
+        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
+        """Loss of the critic (learners,)."""
+        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
+        return critics_loss(logits, self.targets(batch), self.config.critic_loss)
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
+        """How little the critic, which stays as it is, values the actor's actions (learners,)."""
+        actions = self.evaluate("actor", (batch.observations, batch.goals))[:, 0].tanh()
+        inputs = (batch.observations, actions, batch.goals)
+        logits = self.evaluate("critic", inputs, self.networks["critic"].select())[:, 0, :, 0]
+        return climbing_loss(logits, self.config.actor_objective)
+
+    def policy(self, states: Tensor, goals: Tensor) -> Tensor:
+        """π(s; g) in [−1, 1]."""
+        return self.infer("actor", (states, goals))[:, 0].tanh_()
+
+    def logits(self, states: Tensor, goals: Tensor) -> Tensor:
+        """Log-odds of V(s; g) = Q(s, π(s; g); g)."""
+        actions = self.policy(states, goals)
+        return self.infer("critic", (states, actions, goals))[:, 0, :, 0]

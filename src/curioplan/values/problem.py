@@ -1,0 +1,111 @@
+"""What a learner needs to know of a task and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from curioplan.data import TrajectoryStore
+from curioplan.data.relabel import Batch
+from curioplan.envs import Task
+from curioplan.errors import ConfigError
+from curioplan.models import Normaliser
+from curioplan.models.training import buffers
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Dimensions, discount, action bounds and statistics of the data.
+
+    Attributes:
+        observation_dim: Width of a state.
+        goal_dim: Width of a goal.
+        action_dim: Width of an action.
+        gamma: Discount factor.
+        middle: Centre of the action range (action_dim,).
+        half: Half of its width.
+        states: Statistics of the states.
+        goals: Statistics of the achieved goals.
+        goal_indices: The dimensions of a state that are its goal, where they are.
+    """
+
+    observation_dim: int
+    goal_dim: int
+    action_dim: int
+    gamma: float
+    middle: Tensor
+    half: Tensor
+    states: Normaliser
+    goals: Normaliser
+    goal_indices: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, task: Task, store: TrajectoryStore, gamma: float = 0.0) -> Problem:
+        """The problem of a task with this data; a discount of 0 takes the task's."""
+        low, high = torch.tensor(task.action_low), torch.tensor(task.action_high)
+        if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
+            raise ConfigError(f"Learning needs finite action bounds, unlike those of {task.name}.")
+        states, goals = Normaliser(task.observation_dim), Normaliser(task.goal_dim)
+        states.update(store.observations)
+        goals.update(store.achieved_goals)
+        return cls(
+            task.observation_dim,
+            task.goal_dim,
+            task.action_dim,
+            gamma or task.gamma,
+            (low + high) / 2,
+            (high - low) / 2,
+            states,
+            goals,
+            task.goal_indices,
+        )
+
+    def normalise(self, batch: Batch) -> Batch:
+        """The batch with states and goals normalised and actions in [−1, 1]."""
+        return Batch(
+            observations=self.states.normalise(batch.observations),
+            actions=((batch.actions - self.middle) / self.half).clamp(-1, 1),
+            next_observations=self.states.normalise(batch.next_observations),
+            goals=self.goals.normalise(batch.goals),
+            rewards=batch.rewards,
+            terminals=batch.terminals,
+            goal_rows=batch.goal_rows,
+            steps=batch.steps,
+        )
+
+    def bounded(self, actions: Tensor) -> Tensor:
+        """Actions of the environment from actions in [−1, 1]."""
+        return torch.addcmul(self.middle, actions, self.half)
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain tensors and numbers."""
+        return {
+            "gamma": self.gamma,
+            "middle": self.middle,
+            "half": self.half,
+            "states": buffers(self.states),
+            "goals": buffers(self.goals),
+            "goal_indices": None if self.goal_indices is None else list(self.goal_indices),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Problem:
+        """The inverse of `state`."""
+        states, goals = (Normaliser(len(state[name]["mean"])) for name in ("states", "goals"))
+        states.load_state_dict(state["states"])
+        goals.load_state_dict(state["goals"])
+        indices = state["goal_indices"]
+        return cls(
+            len(states.mean),
+            len(goals.mean),
+            len(state["middle"]),
+            state["gamma"],
+            state["middle"],
+            state["half"],
+            states,
+            goals,
+            None if indices is None else tuple(indices),
+        )

@@ -1,0 +1,43 @@
+"""Learners by name, and their settings in every preset."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib import import_module
+
+from curioplan.config import LearnConfig, PresetName, preset
+from curioplan.errors import ConfigError
+from curioplan.values.learner import Learner
+
+LEARNERS = {
+    "td3": "TD3",
+    "ddpg": "DDPG",
+    "sac": "SAC",
+    "crr": "CRR",
+    "mbpo": "MBPO",
+    "mopo": "MOPO",
+    "iql": "IQL",
+    "lapo": "LAPO",
+    "wgcsl": "WGCSL",
+}
+"""Names on the command line, each with its class in the module of that name."""
+
+
+def learner_class(algo: str) -> type[Learner]:
+    """The class of a learner."""
+    if algo not in LEARNERS:
+        raise ConfigError(f"There is no learner {algo}; there are {', '.join(LEARNERS)}.")
+    found: type[Learner] = getattr(import_module(f"curioplan.values.{algo}"), LEARNERS[algo])
+    return found
+
+
+def learner_config(algo: str = "td3", name: PresetName = "cpu") -> LearnConfig:
+    """A learner's settings in a preset: its own defaults, what the preset changes for all, then for it."""
+    shared, plain = preset(name, LearnConfig), LearnConfig()
+    changed = {
+        entry.name: getattr(shared, entry.name)
+        for entry in fields(LearnConfig)
+        if entry.init and getattr(shared, entry.name) != getattr(plain, entry.name)
+    }
+    config_class = learner_class(algo).Config
+    return config_class(**changed | config_class.presets.get(name, {}))

@@ -1,0 +1,99 @@
+"""TD3 (Fujimoto et al., 2018) on relabelled goals: the default learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from curioplan.config import LearnConfig
+from curioplan.data.relabel import Batch
+from curioplan.values.learner import Info, Learner
+from curioplan.values.losses import ActorObjective, CriticLoss, climbing_loss, critics_loss
+
+
+@dataclass(frozen=True)
+class TD3Config(LearnConfig):
+    """TD3: twin critics against overestimation, noise on the target's actions, a slower actor."""
+
+    algo: str = field(default="td3", init=False)
+    target_noise: float = 0.2
+    """Deviation of the noise on the target's actions, in units of half the action range."""
+    noise_clip: float = 0.5
+    """Where that noise is clipped."""
+    policy_delay: int = 2
+    """Critic updates per update of the actor and of the target critics."""
+    critic_loss: CriticLoss = "squared"
+    """Loss of the critics: squared TD error, or cross-entropy to the same targets, whose gradient does not
+    vanish where values are small."""
+    actor_objective: ActorObjective = "value"
+    """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
+
+
+class TD3(Learner):
+    """Twin critics Q₁, Q₂ with a sigmoid, and a deterministic actor squashed by tanh.
+
+    The critics' targets are
+
+        y = r + γ (1 − terminal) min_k Q'_k(s', π(s'; g) + ε; g),   ε = clip(N(0, 0.2), ±0.5),
+
+    with slowly following critics Q' and, as in the paper's code, the actor itself in place of a slow copy.
+    The actor climbs min_k Q_k(s, π(s; g); g), which is also the value V(s; g).
+    """
+
+    Config = TD3Config
+    config: TD3Config
+
+    def set_up(self) -> None:
+        """An actor, twin critics and their slow copies."""
+        config, actions = self.config, self.problem.action_dim
+        situation = self.problem.observation_dim + self.problem.goal_dim
+        self.build("actor", situation, actions, rate=config.actor_learning_rate)
+        self.build("critic", situation + actions, 1, heads=2, rate=config.critic_learning_rate)
+        self.target_of("critic")
+
+    def update(self, batch: Batch) -> Info:
+        """One step of the critics and, every `policy_delay`, one of actor and targets."""
+        batch = self.problem.normalise(batch)
+        losses, info = self.critic_loss(batch)
+        self.descend("critic", losses)
+        self.updates += 1
+        if self.updates % self.config.policy_delay == 0:
+            losses, more = self.actor_loss(batch)
+            self.descend("actor", losses)
+            self.follow("critic")
+            info |= more
+        return info
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """What the critics are regressed on, (learners, batch)."""
+        actions = self.policy(batch.next_observations, batch.goals)
+        noise = self.normal(*actions.shape[1:]).mul_(self.config.target_noise)
+        noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
+        actions = (actions + noise).clamp_(-1, 1)
+        inputs = (batch.next_observations, actions, batch.goals)
+        future = self.infer("critic_target", inputs)[..., 0].amin(1).sigmoid_()
+        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
+        """Loss of both critics (learners,) against the same targets."""
+        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
+        return critics_loss(logits, self.targets(batch), self.config.critic_loss)
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
+        """How little the critics, which stay as they are, value the actor's actions (learners,)."""
+        actions = self.evaluate("actor", (batch.observations, batch.goals))[:, 0].tanh()
+        inputs = (batch.observations, actions, batch.goals)
+        logits = self.evaluate("critic", inputs, self.networks["critic"].select())[..., 0].amin(1)
+        return climbing_loss(logits, self.config.actor_objective)
+
+    def policy(self, states: Tensor, goals: Tensor) -> Tensor:
+        """π(s; g) in [−1, 1]."""
+        return self.infer("actor", (states, goals))[:, 0].tanh_()
+
+    def logits(self, states: Tensor, goals: Tensor) -> Tensor:
+        """Log-odds of V(s; g) = min_k Q_k(s, π(s; g); g)."""
+        actions = self.policy(states, goals)
+        return self.infer("critic", (states, actions, goals))[..., 0].amin(1)

@@ -1,0 +1,57 @@
+"""A trained value function and its policy, as a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from torch import Tensor
+
+from curioplan.config import from_dict
+from curioplan.errors import CurioplanError, RunError
+from curioplan.storage import load_tree, save_tree
+from curioplan.values.learner import Learner
+from curioplan.values.problem import Problem
+from curioplan.values.registry import learner_class
+
+
+class Values:
+    """One learner's V̂(s; g) and π(s; g), for batches of states (N, ·) and goals (N, ·).
+
+    Args:
+        learner: A learner of one seed.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        if len(learner.seeds) != 1:
+            raise CurioplanError(f"A value function is one learner, not {len(learner.seeds)}.")
+        self.learner, self.gamma = learner, learner.problem.gamma
+
+    def value(self, states: Tensor, goals: Tensor) -> Tensor:
+        """V̂(s; g) in [0, 1], (N,)."""
+        return self.learner.value(states, goals)[0]
+
+    def distance(self, states: Tensor, goals: Tensor) -> Tensor:
+        """log_γ V̂(s; g) ≥ 0 in steps, (N,)."""
+        return self.learner.distance(states, goals)[0]
+
+    def act(self, states: Tensor, goals: Tensor) -> Tensor:
+        """π(s; g) within the environment's bounds, (N, action_dim)."""
+        return self.learner.act(states, goals)[0]
+
+    @classmethod
+    def load(cls, path: Path) -> Values:
+        """Read a value function that `save_values` wrote."""
+        saved = load_tree(path)
+        if not isinstance(saved, dict) or not saved.keys() >= {"config", "problem", "networks", "seed"}:
+            raise RunError(f"{path} does not hold a value function.")
+        kind = learner_class(saved["config"]["algo"])
+        config = from_dict(kind.Config, saved["config"])
+        learner = kind(Problem.from_state(saved["problem"]), config, [saved["seed"]], for_training=False)
+        learner.adopt(saved)
+        return cls(learner)
+
+
+def save_values(path: Path, learner: Learner, number: int) -> None:
+    """Write one of several learners, with all that is needed to use it."""
+    save_tree(path, {"config": asdict(learner.config)} | learner.export(number))

@@ -1,0 +1,108 @@
+"""A goal-reaching problem small enough to solve exactly."""
+
+from functools import cached_property
+
+import torch
+
+from curioplan.data.relabel import Batch
+from curioplan.models import Normaliser
+from curioplan.values.problem import Problem
+
+
+class Chain:
+    """States in a row, seen as one-hot vectors; the goals are the states.
+
+    A positive action moves one to the right, any other one to the left, up to the ends; with probability
+    `slip` nothing moves. Reaching the goal is worth 1 and ends the episode. Being there is not reaching it:
+    whoever starts at the goal has to leave and come back, except at an end, where pushing on arrives again.
+    """
+
+    def __init__(self, states=6, slip=0.0, gamma=0.9):
+        self.states, self.slip, self.gamma = states, slip, gamma
+        one_hots = torch.eye(states)
+        normalisers = Normaliser(states), Normaliser(states)
+        for normaliser in normalisers:
+            normaliser.update(one_hots)
+        self.problem = Problem(
+            observation_dim=states,
+            goal_dim=states,
+            action_dim=1,
+            gamma=gamma,
+            middle=torch.zeros(1),
+            half=torch.ones(1),
+            states=normalisers[0],
+            goals=normalisers[1],
+            goal_indices=tuple(range(states)),
+        )
+
+    def moved(self, states, signs):
+        """Where steps of +1 or −1 lead if nothing slips."""
+        return (states + signs).clamp(0, self.states - 1)
+
+    def batch(self, size, generators, actions="uniform", share=0.3):
+        """Transitions (learners, size, ·) at uniformly random states with uniformly random goals.
+
+        Args:
+            size: Transitions per learner.
+            generators: One per learner; its transitions depend on no other.
+            actions: "uniform" in [−1, 1], or "mixed": of the optimal sign with probability `share` and of
+                the other sign else, so that imitation walks away from most goals. Sizes are uniform, and so
+                are signs where both are as good.
+            share: See above.
+        """
+        signs = self.directions().long()
+        parts = [self._transitions(size, signs, each, actions, share) for each in generators]
+        at, to, goals, action = (torch.stack(part) for part in zip(*parts, strict=True))
+        one_hots, rewards = torch.eye(self.states), (to == goals).float()
+        return Batch(
+            observations=one_hots[at],
+            actions=action[..., None],
+            next_observations=one_hots[to],
+            goals=one_hots[goals],
+            rewards=rewards,
+            terminals=rewards.clone(),
+            goal_rows=goals,
+        )
+
+    def _transitions(self, size, signs, generator, actions, share):
+        at, goals = torch.randint(self.states, (2, size), generator=generator)
+        action, chance, slip = torch.rand(3, size, generator=generator)
+        action = 2 * action - 1
+        if actions == "mixed":
+            best = signs[at, goals]
+            chosen = torch.where(chance < share, best, -best)
+            action = torch.where(best == 0, action, action.abs() * chosen)
+        elif actions != "uniform":
+            raise ValueError(f"Actions are uniform or mixed, not {actions}.")
+        to = self.moved(at, torch.where(action > 0, 1, -1))
+        return at, torch.where(slip < self.slip, at, to), goals, action
+
+    def pairs(self):
+        """All states (states², states) with all goals (states², states), goals varying fastest."""
+        one_hots = torch.eye(self.states)
+        return one_hots.repeat_interleave(self.states, 0), one_hots.repeat(self.states, 1)
+
+    @cached_property
+    def q_values(self):
+        """Q*(s, a; g) for a = −1 and +1, (2, states, goals): the fixed point of
+
+        Q(s, a; g) = E[r + γ (1 − r) max_a' Q(s', a'; g)],   r = 1 where s' is g.
+        """
+        at, reached = torch.arange(self.states), torch.eye(self.states, dtype=torch.float64)
+        to = torch.stack([self.moved(at, -1), self.moved(at, 1)])  # (2, states)
+        value = torch.zeros(self.states, self.states, dtype=torch.float64)
+        while True:
+            outcome = reached + self.gamma * (1 - reached) * value  # of arriving at a state, (states, goals)
+            q = self.slip * outcome + (1 - self.slip) * outcome[to]
+            if (q.amax(0) - value).abs().max() < 1e-12:
+                return q.float()
+            value = q.amax(0)
+
+    def values(self):
+        """V*(s; g), (states, goals)."""
+        return self.q_values.amax(0)
+
+    def directions(self):
+        """Signs of the optimal actions (states, goals), 0 where both are as good."""
+        left, right = self.q_values
+        return torch.where((right - left).abs() < 1e-6, torch.zeros(()), (right - left).sign())
