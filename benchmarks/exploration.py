@@ -1,7 +1,9 @@
 """What exploration reaches and how fast: curiosity against random actions, β-NLL against plain likelihood.
 
     python benchmarks/exploration.py --out runs/exploration --envs maze_large --seeds 0 1 2 --steps 60000
+    python benchmarks/exploration.py --out runs/sweep --steps 10000 --variants sweep
 
+Variants named after a setting change that one in preset cpu, to show what it buys; `sweep` is all of them.
 Runs what is not there yet, one after the other on one thread each (start it twice, with other environments,
 to use two cores), continues what was interrupted, and prints a table of everything in the folder.
 """
@@ -28,13 +30,37 @@ MARKS = (5_000, 10_000, 20_000, 40_000, 60_000, 100_000, 200_000)
 MOVED = 1e-3  # metres per step above which the block moves
 
 
+PLANNER: dict[str, dict[str, Any]] = {
+    "population-50": {"population": 50},
+    "population-200": {"population": 200},
+    "iterations-1": {"iterations": 1},
+    "iterations-3": {"iterations": 3},
+    "replan-1": {"replan_every": 1},
+    "replan-2": {"replan_every": 2},
+    "replan-10": {"replan_every": 10},
+    "mean": {"propagation": "mean"},
+    "ts1": {"propagation": "ts1", "particles": 5},
+}
+MODEL: dict[str, dict[str, Any]] = {
+    "plain": {"beta": 0.0},
+    "units-64": {"units": 64},
+    "units-200": {"units": 200, "layers": 4},
+    "members-3": {"members": 3, "elites": 3},
+}
+UPDATES = {"updates-0.25": 0.25, "updates-1": 1.0}
+SWEEP = ["curious", *PLANNER, *MODEL, *UPDATES]
+
+
 def variant_config(variant: str, steps: int, seed: int) -> ExploreConfig:
     config = replace(preset("cpu", ExploreConfig), steps=steps, seed=seed)
     if variant == "random":
         return replace(config, explorer="random")
-    if variant == "plain":
-        return replace(config, model=replace(config.model, beta=0.0))
-    return config
+    return replace(
+        config,
+        planner=replace(config.planner, **PLANNER.get(variant, {})),
+        model=replace(config.model, **MODEL.get(variant, {})),
+        updates_per_step=UPDATES.get(variant, config.updates_per_step),
+    )
 
 
 def measure(store: TrajectoryStore, task: Task) -> dict[str, Any]:
@@ -73,12 +99,13 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--envs", nargs="+", choices=list(SHORT_NAMES), default=["maze_large"])
-    parser.add_argument("--variants", nargs="+", choices=["curious", "plain", "random"], default=["curious"])
+    parser.add_argument("--variants", nargs="+", choices=["random", "sweep", *SWEEP], default=["curious"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=60_000)
     arguments = parser.parse_args()
+    variants = SWEEP if "sweep" in arguments.variants else arguments.variants
     for env in arguments.envs:
-        for variant in arguments.variants:
+        for variant in variants:
             for seed in arguments.seeds:
                 run = arguments.out / f"{env}-{variant}-{seed}"
                 started = time.perf_counter()

@@ -45,9 +45,10 @@ class Chain:
         Args:
             size: Transitions per learner.
             generators: One per learner; its transitions depend on no other.
-            actions: "uniform" in [−1, 1], or "mixed": of the optimal sign with probability `share` and of
-                the other sign else, so that imitation walks away from most goals. Sizes are uniform, and so
-                are signs where both are as good.
+            actions: "uniform" in [−1, 1] with a fifth of them at its ends, where policies end up and values
+                would else be a matter of extrapolation; or "mixed": of such a size, and of the optimal sign
+                with probability `share` and the other sign else, so that imitation walks away from most
+                goals. Signs are random where both are as good.
             share: See above.
         """
         signs = self.directions().long()
@@ -67,7 +68,7 @@ class Chain:
     def _transitions(self, size, signs, generator, actions, share):
         at, goals = torch.randint(self.states, (2, size), generator=generator)
         action, chance, slip = torch.rand(3, size, generator=generator)
-        action = 2 * action - 1
+        action = ((2 * action - 1) * 1.25).clamp(-1, 1)
         if actions == "mixed":
             best = signs[at, goals]
             chosen = torch.where(chance < share, best, -best)

@@ -17,6 +17,7 @@ MAZES = ["maze_umaze", "maze_medium", "maze_large"]
 U_TURN = "##### #OOO# ###O# #OOO# #####"
 HOOK = "###### #OOOO# #O##O# #O#OO# ######"
 CORNER = "#### #O## ##O# ####"  # two cells that touch in a point
+AROUND = "###### ##OOO# ##O#O# ###OO# ######"
 APART = "####### #OO#OO# #######"
 
 
@@ -120,6 +121,9 @@ def test_running_into_a_wall_gains_nothing():
     start, goal = at((1.4, 1)), at((1, 3))
     pushing = np.hstack([start, [[5.0, 0.0]]])
     assert times(U_TURN).steps(pushing, goal) == times(U_TURN).steps(start, goal)
+    start, goal = at((2.4, 2.4)), at((3, 3))  # cells that touch in a point, and the way around is long
+    pushing = np.hstack([start, [[5.0, 5.0]]])
+    assert times(AROUND).steps(pushing, goal) == times(AROUND).steps(start, goal) > 80
 
 
 @pytest.mark.parametrize(("text", "start", "goal"), [(APART, (1, 1), (1, 5)), (CORNER, (1, 1), (2, 2))])
@@ -136,6 +140,8 @@ def test_the_ball_does_not_squeeze_between_cells_that_touch_in_a_point(text):
     for start, goal in ((one, other), (other, one)):
         assert np.isposinf(times(text, radius=0).steps(start, goal)).all()
         assert times(text, radius=0.5).steps(start, goal) == 0  # but so near, the goal counts as reached
+        middle = np.round(start + OFFSET) - OFFSET
+        assert times(text, radius=0).lengths(start, middle)[0] == pytest.approx(0.4 * DIAGONAL, abs=0.01)
 
 
 def test_positions_inside_walls_count_as_the_nearest_free_ones():

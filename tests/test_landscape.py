@@ -104,6 +104,10 @@ def test_given_goals_are_drawn_instead_in_as_many_rows_as_they_take(tmp_path):
     with Image.open(tmp_path / "many.png") as many, Image.open(tmp_path / "one.png") as one:
         assert many.height == 2 * one.height
         assert many.width > 2 * one.width
+        unused = many.convert("L").crop(
+            (many.width // 2, many.height // 2 + 20, many.width * 8 // 10, many.height)
+        )
+        assert unused.getextrema() == (255, 255)
 
 
 def test_few_steps_are_bright_and_many_dark(tmp_path):

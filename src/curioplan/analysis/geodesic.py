@@ -93,7 +93,7 @@ class MazeTimes:
         end = self._numbers(ends)
         left[end < 0] = np.inf
 
-        place = self._on_lattice(positions)
+        place = self._on_lattice(positions).round(9)  # at a wall, no trace of the point beyond it
         corner = np.floor(place).astype(np.int64)
         share = (place - corner)[:, None]  # (N, 1, 2)
         way = np.zeros(left.shape)

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from curioplan.analysis.landscape import landscape_figure
-from curioplan.analysis.values import calibration
+from curioplan.analysis.values import ValueFunction, calibration
 from curioplan.config import LearnConfig
 from curioplan.data import Batch, Relabelling, TrajectoryStore, gather, sample_batch
 from curioplan.data.relabel import stack_batches
@@ -156,7 +156,7 @@ class ValueTrainer:
         for number, seed in enumerate(self.learner.seeds):
             generator = torch.Generator().manual_seed(seed_for(seed, "calibration"))
             values = calibration(
-                lambda states, goals, number=number: self.learner.value(states, goals)[number],
+                self._value_of(number),
                 self.store,
                 self.learner.problem.gamma,
                 pairs=CALIBRATION_PAIRS,
@@ -185,11 +185,15 @@ class ValueTrainer:
     def draw(self, folder: Path) -> None:
         """The figure of the first learner's values."""
         landscape_figure(
-            lambda states, goals: self.learner.value(states, goals)[0],
+            self._value_of(0),
             self.task,
             folder / "values.png",
             store=self.store,
+            gamma=self.learner.problem.gamma,
         )
+
+    def _value_of(self, number: int) -> ValueFunction:
+        return lambda states, goals: self.learner.value(states, goals)[number]
 
     def checkpoint(self, stage: Stage) -> None:
         """Save when enough updates have passed, and at the end; draw where a figure is due."""
