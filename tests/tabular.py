@@ -4,8 +4,9 @@ from functools import cached_property
 
 import torch
 
+from curioplan.config import ModelConfig
 from curioplan.data.relabel import Batch
-from curioplan.models import Normaliser
+from curioplan.models import GaussianEnsemble, Normaliser
 from curioplan.values.problem import Problem
 
 
@@ -107,3 +108,30 @@ class Chain:
         """Signs of the optimal actions (states, goals), 0 where both are as good."""
         left, right = self.q_values
         return torch.where((right - left).abs() < 1e-6, torch.zeros(()), (right - left).sign())
+
+    def model(self, members=5):
+        """A dynamics model that is exact, but for a deviation of e⁻⁵ and actions between 0 and 0.001.
+
+        A share `slip` of the members, all of them elites, says that nothing moves. With sharp S(x) = x if
+        x > 0 else 0, which SiLU is far from zero, and the step p = S(1000 a) − S(1000 a − 1), the hidden
+        units are S(s_i + p − 1), which is 1 in state i on the way right, and S(s_i − p), on the way left.
+        """
+        n, sharp, step = self.states, 20, 1000
+        config = ModelConfig(members=members, elites=members, layers=2, units=2 * n)
+        model = GaussianEnsemble(n, 1, config)  # normalisers that have seen nothing change nothing
+        for parameter in model.network.parameters():
+            parameter.data.zero_()
+        first, second, last = (weight.data for weight in model.network.weights)
+        one_hots, at = torch.eye(n), torch.arange(n)
+        first[:, :n, :n] = sharp * one_hots
+        first[:, n, n : n + 2] = sharp * step
+        model.network.biases[0].data[..., n + 1] = -sharp
+        second[:, :n, :n], second[:, :n, n:] = one_hots, one_hots
+        second[:, n, :n], second[:, n + 1, :n] = 1, -1
+        second[:, n, n:], second[:, n + 1, n:] = -1, 1
+        model.network.biases[1].data[..., :n] = -sharp
+        movers = slice(round(self.slip * members), None)
+        last[movers, :n, :n] = (one_hots[self.moved(at, 1)] - one_hots) / sharp
+        last[movers, n:, :n] = (one_hots[self.moved(at, -1)] - one_hots) / sharp
+        model.network.biases[2].data[..., n:] = -30
+        return model

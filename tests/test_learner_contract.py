@@ -42,7 +42,7 @@ def batches(count, seeds=(0,), first=0):
     """The batches from the first on; those of a seed do not depend on the other seeds."""
     for k in range(first, first + count):
         batch = CHAIN.batch(64, [torch.Generator().manual_seed(1000 * seed + k) for seed in seeds])
-        batch.steps = torch.where(batch.rewards > 0, 1.0, -1.0)  # single transitions: no goal lies further ahead
+        batch.steps = torch.where(batch.rewards > 0, 1.0, -1.0)  # only the next state is known to be ahead
         yield batch
 
 

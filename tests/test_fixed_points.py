@@ -1,0 +1,119 @@
+"""On problems small enough to solve exactly, the learners find the solution."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from curioplan.values.registry import learner_class
+from tabular import Chain
+
+SETTINGS = {"units": 64, "critic_learning_rate": 4e-3, "actor_learning_rate": 3e-4, "polyak": 0.95}
+IMAGINING = SETTINGS | {
+    "rollouts": 400,
+    "rollout_every": 100,
+    "rollout_horizon": 3,
+    "rollout_noise": 1.0,
+    "buffer_size": 6000,
+    "p_geometric": 0.5,
+}
+SEEDS = [0, 1]
+
+
+@cache
+def trained(algo, slip, updates=1500, **settings):
+    """The chain, learners of two seeds trained on it with falling step sizes, and their last batch."""
+    chain, kind = Chain(slip=slip), learner_class(algo)
+    config = kind.Config(**(IMAGINING if kind.needs_model else SETTINGS) | settings)
+    learner = kind(chain.problem, config, SEEDS, chain.model() if kind.needs_model else None)
+    generators = [torch.Generator().manual_seed(100 + seed) for seed in SEEDS]
+    for k in range(updates):
+        learner.scale_rates(min(1, 2 * (1 - k / updates)))
+        batch = chain.batch(128, generators)
+        learner.update(batch)
+    return chain, learner, batch
+
+
+def values(chain, learner):
+    return learner.value(*chain.pairs()).view(-1, chain.states, chain.states)
+
+
+def imagined_fixed_point(chain, learner, real, number):
+    """The values (states, goals) to which imagined transitions lead if solved exactly.
+
+    On a chain, these are not quite those of the chain: a goal is the state reached if it is so by its index,
+    while that same state reached by chance, or twice, counts for nothing; and where the world is random,
+    futures that came true are all that hindsight sees.
+    """
+    size, n = 100_000, chain.states
+    batch, _ = learner.sample(size, real)
+    at, to, goal = (
+        part[number].argmax(-1) for part in (batch.observations, batch.next_observations, batch.goals)
+    )
+    cell = (at * n + goal) * 2 + (batch.actions[number, :, 0] > 0)
+    count = torch.bincount(cell, minlength=2 * n * n)
+    assert count.min() > 50, "the data cover all that is compared"
+    value, going_on = torch.zeros(n, n), chain.gamma * (1 - batch.terminals[number])
+    for _ in range(150):  # γ^150 is 1e-7
+        target = (batch.rewards[number] + going_on * value[to, goal]).clamp(0, 1)
+        value = (torch.bincount(cell, target, 2 * n * n) / count).view(n, n, 2).amax(-1).float()
+    return value
+
+
+@pytest.mark.parametrize("algo", ["td3", "ddpg", "sac"])
+def test_values_are_discounted_distances(algo):
+    chain, learner, _ = trained(algo, 0.0)
+    states = torch.arange(chain.states)
+    steps = (states[:, None] - states).abs()
+    steps[(steps == 0) & (states > 0) & (states < chain.states - 1)] = 2  # leave and come back
+    expected = chain.gamma ** (steps - 1).clamp(min=0)
+    torch.testing.assert_close(chain.values(), expected.float())
+    assert (values(chain, learner) - expected).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("algo", ["td3", "ddpg", "sac"])
+def test_values_are_those_of_value_iteration_where_moves_fail(algo):
+    chain, learner, _ = trained(algo, 0.3)
+    assert (values(chain, learner) - chain.values()).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("algo", ["td3", "ddpg"])
+def test_cross_entropy_and_log_odds_have_the_same_fixed_point(algo):
+    chain, learner, _ = trained(algo, 0.0, critic_loss="cross-entropy", actor_objective="log-odds")
+    assert (values(chain, learner) - chain.values()).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("algo", ["td3", "ddpg", "sac", "mbpo"])
+@pytest.mark.parametrize("slip", [0.0, 0.2])
+def test_policies_take_the_shortest_way(algo, slip):
+    chain, learner, _ = trained(algo, slip if algo == "mbpo" else 1.5 * slip)
+    best = chain.directions()
+    actions = learner.act(*chain.pairs()).view(-1, chain.states, chain.states)
+    assert ((actions.sign() == best) | (best == 0)).all()
+
+
+@pytest.mark.parametrize("slip", [0.0, 0.2])
+def test_values_learned_in_imagination_are_the_fixed_point_of_what_was_imagined(slip):
+    chain, learner, batch = trained("mbpo", slip)
+    for number, found in enumerate(values(chain, learner)):
+        assert (found - imagined_fixed_point(chain, learner, batch, number)).abs().max() < 0.035
+        assert (found - chain.values()).abs().max() < 0.05
+
+
+def test_a_penalty_on_uncertainty_lowers_values_to_its_own_fixed_point():
+    chain, plain, _ = trained("mbpo", 0.0)
+    _, wary, batch = trained("mopo", 0.0, penalty=3.0)  # times an uncertainty of 0.0165 in every state
+    assert (values(chain, wary) < values(chain, plain)).all()
+    for number, found in enumerate(values(chain, wary)):
+        assert (found - imagined_fixed_point(chain, wary, batch, number)).abs().max() < 0.035
+    one_step = torch.eye(chain.states).roll(1, 1)[:-1].nonzero()
+    at, goal = one_step.unbind(1)
+    assert (values(chain, wary)[:, at, goal] - (values(chain, plain)[:, at, goal] - 0.05)).abs().max() < 0.03
+
+
+def test_without_a_penalty_mopo_is_mbpo():
+    _, plain, _ = trained("mbpo", 0.2, updates=250)
+    _, wary, _ = trained("mopo", 0.2, updates=250, penalty=0.0)
+    for name, network in plain.networks.items():
+        others = wary.networks[name].parameters()
+        assert all(torch.equal(p, q) for p, q in zip(network.parameters(), others, strict=True))
