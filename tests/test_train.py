@@ -165,10 +165,9 @@ def test_a_new_run_can_be_made_from_a_file_alone(explored, tmp_path):
 
 
 def test_data_that_changed_cannot_be_continued_with(explored, tmp_path):
-    source = tmp_path / "data.npz"
     store = curioplan.load_data(explored / "explore" / "data")
     task = make_task("maze_umaze")
-    first, second = ([episode for episode in store][: 1 + k] for k in range(2))
+    first, second = (list(store)[: 1 + k] for k in range(2))
     config = small("td3", data=str(tmp_path / "data"))
     for number, episodes in enumerate((first, second)):
         part = TrajectoryStore(4, 2, 2)
@@ -177,7 +176,6 @@ def test_data_that_changed_cannot_be_continued_with(explored, tmp_path):
         save_minari(part, tmp_path / "data", task=task, overwrite=True)
         if number == 0:
             train(tmp_path / "run", "td3", config, env="maze_umaze", progress=False)
-    assert not source.exists()
     with pytest.raises(RunError, match="data have changed"):
         train(tmp_path / "run", "td3", config, env="maze_umaze", progress=False)
 
@@ -192,7 +190,7 @@ def test_a_diverging_run_stops_with_a_sentence_and_keeps_its_last_good_checkpoin
         return update(self, batch)
 
     monkeypatch.setattr(kind, "update", diverge)
-    with pytest.raises(CurioplanError, match="not finite after 15 updates of seed 0: try a lower"):
+    with pytest.raises(CurioplanError, match=r"After 15 updates .* not finite \(seed 0\): try a lower"):
         train(run, "td3", small("td3"), progress=False)
     saved = [path.stem for path in (run / "values" / "td3-0" / "checkpoints").glob("*.json")]
     assert [int(step) for step in saved] == [10]

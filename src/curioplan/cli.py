@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,18 +148,20 @@ def _add_source(parser: Parser) -> None:
 def _add_learner(parser: Parser, arguments: Sequence[str]) -> None:
     from curioplan.values import LEARNERS, learner_config
 
-    peek = Parser(add_help=False)
-    peek.add_argument("--algo", choices=list(LEARNERS), default="td3")
-    algo = peek.parse_known_args([word for word in arguments if word not in ("-h", "--help")])[0].algo
+    words = [part for word in arguments for part in word.split("=", 1)]
+    named = next((value for flag, value in pairwise(words) if flag == "--algo"), "td3")
     parser.add_argument(
-        "--algo", choices=list(LEARNERS), default="td3", help="the learner (default: td3), with settings as below"
+        "--algo",
+        choices=list(LEARNERS),
+        default="td3",
+        help="the learner (default: td3), with settings as below",
     )
     parser.add_argument("--env", metavar="ENV", help="the environment of a new run")
     parser.add_argument(
         "--name", default="", metavar="NAME", help="what to call the result (default: learner and seeds)"
     )
     _add_preset(parser)
-    add_config(parser, learner_config(algo))
+    add_config(parser, learner_config(named if named in LEARNERS else "td3"))
 
 
 def _add_settings(parser: Parser, stage: Any) -> None:

@@ -15,6 +15,7 @@ from curioplan.errors import ConfigError
 
 PresetName = Literal["paper", "cpu", "smoke"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+CriticLoss = Literal["squared", "cross-entropy"]
 
 
 def _require(config: Any, rule: str, *names: str) -> None:
@@ -224,6 +225,9 @@ class LearnConfig:
     """Step size of Adam for the critics."""
     cooldown: float = 0.0
     """Last share of the updates, over which the step sizes fall linearly to zero."""
+    critic_loss: CriticLoss = "squared"
+    """Loss of values: squared TD error, or cross-entropy to the same targets, whose gradient does not vanish
+    where values are small."""
     polyak: float = 0.995
     """Share of the target critics kept at each update."""
     gamma: float = 0.0
@@ -319,7 +323,14 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         TrainModelConfig: TrainModelConfig(
             updates=10_000, cooldown=0.3, threads=1, model=replace(_CPU_MODEL, weight_decay=0.0)
         ),
-        LearnConfig: LearnConfig(epochs=30, actor_learning_rate=3e-4, critic_learning_rate=3e-4),
+        LearnConfig: LearnConfig(
+            updates=20_000,
+            units=256,
+            actor_learning_rate=3e-4,
+            critic_learning_rate=3e-4,
+            cooldown=0.3,
+            critic_loss="cross-entropy",
+        ),
         ReachConfig: ReachConfig(
             planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
         ),

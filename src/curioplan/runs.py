@@ -124,7 +124,7 @@ def run_environment(run: Path, env: str | None, data: str) -> str:
     if (run / "run.json").exists():
         return env or str(read_run(run)["env"])
     if env is None or not data:
-        raise ConfigError(f"{run} is not a run yet: name the environment (--env) and the data (--data) of it.")
+        raise ConfigError(f"{run} is not a run yet: name the environment (--env) and the data (--data).")
     return env
 
 
@@ -135,7 +135,7 @@ def stage_name(name: str) -> str:
         ConfigError: It may not.
     """
     if not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise ConfigError(f"A name is made of letters, digits, dots, dashes and underscores, unlike {name!r}.")
+        raise ConfigError(f"A name is made of letters, digits, dots, dashes and underscores, not {name!r}.")
     return name
 
 

@@ -12,7 +12,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import CriticLoss, critics_loss
+from curioplan.values.losses import critics_loss
 
 _LOG_STD_MIN, _LOG_STD_MAX = -3.0, 0.0
 """Bounds of the actor's log-deviations: from a fortieth of the action range to half of it. Without the lower
@@ -31,9 +31,6 @@ class CRRConfig(LearnConfig):
     """Actions of the actor that a data action is compared with."""
     max_weight: float = 20.0
     """Where the weights are capped."""
-    critic_loss: CriticLoss = "squared"
-    """Loss of the critics: squared TD error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,17 +11,15 @@ from torch import Tensor
 from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, CriticLoss, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
 
 
 @dataclass(frozen=True)
 class DDPGConfig(LearnConfig):
     """DDPG: one critic and one actor, each with a slow copy."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"cpu": {"actor_objective": "log-odds"}}
     algo: str = field(default="ddpg", init=False)
-    critic_loss: CriticLoss = "squared"
-    """Loss of the critic: squared TD error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
     actor_objective: ActorObjective = "value"
     """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
 

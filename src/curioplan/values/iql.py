@@ -11,7 +11,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import CriticLoss, critics_loss, regression_loss
+from curioplan.values.losses import critics_loss, regression_loss
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,6 @@ class IQLConfig(LearnConfig):
     is about one step gained, so this does not depend on the discount; 0 is behaviour cloning."""
     max_weight: float = 100.0
     """Where the actor's weights are capped."""
-    critic_loss: CriticLoss = "squared"
-    """Loss of V and critics: squared error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, CriticLoss, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
 
 _LOG_VARIANCE_MIN, _LOG_VARIANCE_MAX = -8.0, 4.0
 """Bounds of the encoder's log-variances."""
@@ -21,6 +22,7 @@ _LOG_VARIANCE_MIN, _LOG_VARIANCE_MAX = -8.0, 4.0
 class LAPOConfig(LearnConfig):
     """LAPO: a VAE of the data's actions, weighted by advantage, and an actor in its latent space."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"cpu": {"actor_objective": "log-odds"}}
     algo: str = field(default="lapo", init=False)
     latent_dim: int = 0
     """Dimensions of the latent variable; 0 takes twice those of actions."""
@@ -35,9 +37,6 @@ class LAPOConfig(LearnConfig):
     """Deviation of the noise on the target's latent actions."""
     noise_clip: float = 0.5
     """Where that noise is clipped."""
-    critic_loss: CriticLoss = "squared"
-    """Loss of the critics: squared TD error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
     actor_objective: ActorObjective = "value"
     """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
 

@@ -7,7 +7,8 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
-CriticLoss = Literal["squared", "cross-entropy"]
+from curioplan.config import CriticLoss
+
 ActorObjective = Literal["value", "log-odds"]
 
 

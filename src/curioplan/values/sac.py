@@ -15,7 +15,7 @@ from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.models.training import load_training_state, training_state
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, CriticLoss, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
 
 _LOG_STD = (-5.0, 2.0)
 """Soft bounds of the log-deviation of actions before they are squashed."""
@@ -26,9 +26,6 @@ class SACConfig(LearnConfig):
     """SAC: twin critics, and a stochastic actor kept from collapsing by an entropy bonus."""
 
     algo: str = field(default="sac", init=False)
-    critic_loss: CriticLoss = "squared"
-    """Loss of the critics: squared TD error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
     actor_objective: ActorObjective = "value"
     """What the actor climbs beside entropy: the value, or its log-odds, which weighs far goals as much as
     near ones."""

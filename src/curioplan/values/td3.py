@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,13 +11,14 @@ from torch import Tensor
 from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, CriticLoss, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
 
 
 @dataclass(frozen=True)
 class TD3Config(LearnConfig):
     """TD3: twin critics against overestimation, noise on the target's actions, a slower actor."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"cpu": {"actor_objective": "log-odds"}}
     algo: str = field(default="td3", init=False)
     target_noise: float = 0.2
     """Deviation of the noise on the target's actions, in units of half the action range."""
@@ -24,9 +26,6 @@ class TD3Config(LearnConfig):
     """Where that noise is clipped."""
     policy_delay: int = 2
     """Critic updates per update of the actor and of the target critics."""
-    critic_loss: CriticLoss = "squared"
-    """Loss of the critics: squared TD error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
     actor_objective: ActorObjective = "value"
     """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
 

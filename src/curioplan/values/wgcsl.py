@@ -12,7 +12,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError, CurioplanError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import CriticLoss, critics_loss
+from curioplan.values.losses import critics_loss
 
 _THRESHOLD_RATE = 0.01
 """Weight of a batch in the running quantile: a memory of about a hundred batches, 50 000 transitions of 512
@@ -32,9 +32,6 @@ class WGCSLConfig(LearnConfig):
     """Percentage points by which the threshold rises per update; it starts at the lowest advantage."""
     max_percentile: float = 80.0
     """Percentile of advantages at which the threshold stops rising."""
-    critic_loss: CriticLoss = "squared"
-    """Loss of the critic: squared TD error, or cross-entropy to the same targets, whose gradient does not
-    vanish where values are small."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
