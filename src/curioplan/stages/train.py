@@ -113,6 +113,7 @@ class ValueTrainer:
         self.relabelling = Relabelling(config.p_goal, config.p_geometric)
         epochs = round(config.epochs * store.transitions / config.batch_size)
         self.total = config.updates or max(1, epochs)
+        self.fingerprint = fingerprint(store)
         self.saved = 0
         self.metrics: dict[str, float | int | None] = {}
 
@@ -209,7 +210,7 @@ class ValueTrainer:
         return {
             "learner": self.learner.state(),
             "generators": [generator.get_state() for generator in self.generators],
-            "data": fingerprint(self.store),
+            "data": self.fingerprint,
         }
 
     def resume(self, stage: Stage) -> None:
@@ -217,7 +218,7 @@ class ValueTrainer:
         if stage.resumed is None:
             return
         state = stage.resumed.state
-        if state["data"] != fingerprint(self.store):
+        if state["data"] != self.fingerprint:
             raise RunError(
                 f"The data have changed since {stage.folder} was begun; give the new values another name."
             )

@@ -95,6 +95,7 @@ class ModelTrainer:
             store.observation_dim, store.action_dim, config.model, seed_for(config.seed, "model")
         )
         self.model.add(store.observations, store.actions, store.transition_rows)
+        self.fingerprint = fingerprint(store)
         self.updates = self.saved = 0
         self.metrics: dict[str, float | int | None] = {}
 
@@ -131,14 +132,14 @@ class ModelTrainer:
         """Save when enough updates have passed, and at the end."""
         every = self.config.checkpoint_every
         if self.updates // every > self.saved // every or self.updates == self.config.updates:
-            stage.save(self.updates, {"model": self.model.state(), "data": fingerprint(self.store)})
+            stage.save(self.updates, {"model": self.model.state(), "data": self.fingerprint})
             self.saved = self.updates
 
     def resume(self, stage: Stage) -> None:
         """Take over the checkpoint the stage continues from, if there is one."""
         if stage.resumed is None:
             return
-        if stage.resumed.state["data"] != fingerprint(self.store):
+        if stage.resumed.state["data"] != self.fingerprint:
             raise RunError(
                 f"The data have changed since {stage.folder} was begun; give the new model another name."
             )

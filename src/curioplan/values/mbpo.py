@@ -22,7 +22,10 @@ _MARGIN = 0.5
 class MBPOConfig(TD3Config):
     """MBPO: TD3 on short rollouts of the model that branch off the data."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"rollouts": 500, "rollout_every": 100}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        **TD3Config.presets,
+        "smoke": {"rollouts": 500, "rollout_every": 100},
+    }
     algo: str = field(default="mbpo", init=False)
     rollout_every: int = 500
     """Updates between rollouts."""
