@@ -136,6 +136,9 @@ def test_a_picture_and_calibration_are_left_behind(run):
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["step"] == 30
     assert {"td_error", "q", "value_5", "steps_5", "bound_5", "steps_random"} <= last.keys()
+    judged = json.loads((folder / "values.json").read_text())["seed-0"]
+    assert judged["pairs"] == 5000
+    assert all(-1 <= judged[key] <= 1 for key in ("rank", "rank_near", "rank_far"))
 
 
 def test_the_step_sizes_fall_to_zero_in_the_cooldown(run):

@@ -11,22 +11,25 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from curioplan.analysis.geodesic import MazeTimes
 from curioplan.analysis.landscape import landscape_figure
-from curioplan.analysis.values import ValueFunction, calibration
+from curioplan.analysis.values import ValueFunction, calibration, rank_correlation
 from curioplan.config import LearnConfig
 from curioplan.data import Batch, Relabelling, TrajectoryStore, gather, sample_batch
 from curioplan.data.relabel import stack_batches
 from curioplan.envs import Task, make_task
-from curioplan.errors import ConfigError, RunError
+from curioplan.errors import ConfigError, EnvError, RunError
 from curioplan.models import GaussianEnsemble
 from curioplan.runs import Stage, open_stage, read_run, run_environment, stage_name
 from curioplan.seeding import seed_for
 from curioplan.stages.train_model import fingerprint, load_model
+from curioplan.storage import write_json
 from curioplan.values import Info, Problem, Values, learner_class, learner_config, save_values
 
 STAGE = "values"
 INTERVAL = 250  # updates between two lines of metrics, unless checkpoints come more often
 CALIBRATION_PAIRS = 512
+RANK_PAIRS = 5000
 
 
 def train(
@@ -51,7 +54,8 @@ def train(
         progress: Whether to show a progress bar.
 
     Returns:
-        The folder of the stage: ``seed-<n>.safetensors`` for every seed, and figures of the values.
+        The folder of the stage: ``seed-<n>.safetensors`` for every seed, ``values.json`` with what they
+        are worth, and a figure.
     """
     run, config = Path(run), config or learner_config(algo)
     if config.algo != algo:
@@ -84,6 +88,7 @@ def train(
             for number, seed in enumerate(trainer.learner.seeds):
                 save_values(stage.folder / f"seed-{seed}.safetensors", trainer.learner, number)
             trainer.draw(stage.folder)
+            write_json(stage.folder / "values.json", trainer.judge())
             return stage.folder
     finally:
         torch.set_num_threads(threads)
@@ -143,7 +148,10 @@ class ValueTrainer:
         means = {key: (total / counts[key]).tolist() for key, total in sums.items()}
         self.metrics = self._named(means)
         if self.learner.updates % self.config.checkpoint_every == 0 or stop == self.total:
-            self.metrics |= self.calibrate()
+            several = len(self.learner.seeds) > 1
+            for number, seed in enumerate(self.learner.seeds):
+                prefix = f"seed-{seed}/" if several else ""
+                self.metrics |= {prefix + key: value for key, value in self.calibrate(number).items()}
 
     @property
     def pace(self) -> float:
@@ -151,20 +159,25 @@ class ValueTrainer:
         left = 1 - self.learner.updates / self.total
         return min(1.0, left / self.config.cooldown) if self.config.cooldown else 1.0
 
-    def calibrate(self) -> dict[str, float | int | None]:
-        """How values of states some steps ahead compare with what the data prove possible."""
-        found: dict[str, float | int | None] = {}
+    def calibrate(self, number: int) -> dict[str, float | int | None]:
+        """How a learner's values of states some steps ahead compare with what the data prove possible."""
+        seed, gamma = self.learner.seeds[number], self.learner.problem.gamma
+        generator = torch.Generator().manual_seed(seed_for(seed, "calibration"))
+        value = self._value_of(number)
+        return {**calibration(value, self.store, gamma, pairs=CALIBRATION_PAIRS, generator=generator)}
+
+    def judge(self) -> dict[str, dict[str, float | int | None]]:
+        """What the finished values are worth, by seed: calibration and, in mazes, their rank correlation
+        with true times to goals."""
+        found = {f"seed-{seed}": self.calibrate(number) for number, seed in enumerate(self.learner.seeds)}
+        try:
+            times = MazeTimes(self.task)
+        except EnvError:
+            return found
         for number, seed in enumerate(self.learner.seeds):
-            generator = torch.Generator().manual_seed(seed_for(seed, "calibration"))
-            values = calibration(
-                self._value_of(number),
-                self.store,
-                self.learner.problem.gamma,
-                pairs=CALIBRATION_PAIRS,
-                generator=generator,
-            )
-            prefix = f"seed-{seed}/" if len(self.learner.seeds) > 1 else ""
-            found |= {f"{prefix}{key}": value for key, value in values.items()}
+            generator = torch.Generator().manual_seed(seed_for(seed, "rank correlation"))
+            value = self._value_of(number)
+            found[f"seed-{seed}"] |= rank_correlation(value, self.store, times.steps, RANK_PAIRS, generator)
         return found
 
     def _named(self, means: dict[str, list[float]]) -> dict[str, float | int | None]:
