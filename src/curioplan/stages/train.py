@@ -167,8 +167,7 @@ class ValueTrainer:
         return {**calibration(value, self.store, gamma, pairs=CALIBRATION_PAIRS, generator=generator)}
 
     def judge(self) -> dict[str, dict[str, float | int | None]]:
-        """What the finished values are worth, by seed: calibration and, in mazes, their rank correlation
-        with true times to goals."""
+        """What the values are worth, by seed: calibration and, in mazes, rank correlation with true times."""
         found = {f"seed-{seed}": self.calibrate(number) for number, seed in enumerate(self.learner.seeds)}
         try:
             times = MazeTimes(self.task)
