@@ -18,7 +18,8 @@ Activation = Literal["silu", "relu"]
 Layer = tuple[Tensor, Tensor]
 """Weights (members, in, out) and biases (members, 1, out) of one layer."""
 
-_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"silu": functional.silu, "relu": functional.relu}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": functional.silu, "relu": torch.relu_}
+"""In place where the gradient needs the result alone."""
 _TILE = 400_000
 """Activations of a hidden layer that the inference path computes at a time: 2000 rows of 200 units, one
 member after the other, or several members on few rows. Two such buffers stay in cache; the network then takes
