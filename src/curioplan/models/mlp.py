@@ -104,8 +104,11 @@ class BatchedMLP(nn.Module):
     def infer(self, x: Tensor, layers: list[Layer] | None = None, out: Tensor | None = None) -> Tensor:
         """As `forward`, without gradients, for all members or those of `layers` (see `select`)."""
         layers = self.select() if layers is None else layers
+        members, total = len(layers[0][0]), x.shape[-2]
+        if out is None and members * total * self.units <= 2 * _TILE:  # cutting would cost more than it saves
+            return self.apply_layers(x, layers)
         if out is None:
-            out = x.new_empty(len(layers[0][0]), x.shape[-2], self.outputs)
+            out = x.new_empty(members, total, self.outputs)
         for rows, part in self.tiles(x, layers):
             out[:, rows] = part[0]
         return out
