@@ -28,9 +28,10 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	$(BIN)/python -m pip install --quiet --no-deps mbrl==0.2.0
+	$(BIN)/python -m pip install --quiet --no-deps mbrl==0.2.0 stable-baselines3==2.9.2 d3rlpy==2.8.1
 	$(BIN)/python benchmarks/relabel.py
 	$(BIN)/python benchmarks/planning.py
+	$(BIN)/python benchmarks/learning.py
 
 demo: $(READY)
 	@echo 'Exploring a maze nobody has shown the agent, out of curiosity alone (some minutes):'

@@ -29,7 +29,10 @@ from curioplan.seeding import seed_for
 from curioplan.stages.train_model import load_model, train_model
 
 SHOWN = (1, 5, 15, 30)  # steps ahead
-PLANNER = replace(preset("cpu", ReachConfig).planner, replan_every=1)
+PLANNER = replace(
+    preset("cpu", ReachConfig).planner, replan_every=1, initial_std=0.4, iterations=4, population=128
+)
+HORIZON = 20
 
 
 def reach(model: GaussianEnsemble, task: Task, planner: PlannerConfig, seed: int) -> list[int]:
@@ -43,7 +46,7 @@ def reach(model: GaussianEnsemble, task: Task, planner: PlannerConfig, seed: int
     goals = torch.tensor(np.array([row["desired_goal"] for row in observations]), dtype=torch.float32)
     plan = Planner(
         planner,
-        task.reach_horizon,
+        HORIZON,
         torch.tensor(task.action_low),
         torch.tensor(task.action_high),
         ModelRollout(model, planner.propagation, planner.particles),

@@ -320,9 +320,7 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
     },
     "cpu": {
         ExploreConfig: ExploreConfig(updates_per_step=0.5, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER),
-        TrainModelConfig: TrainModelConfig(
-            updates=10_000, cooldown=0.3, threads=1, model=replace(_CPU_MODEL, weight_decay=0.0)
-        ),
+        TrainModelConfig: TrainModelConfig(updates=10_000, cooldown=0.3, threads=1, model=_CPU_MODEL),
         LearnConfig: LearnConfig(
             updates=20_000,
             units=256,
