@@ -16,6 +16,7 @@ from curioplan.errors import ConfigError
 PresetName = Literal["paper", "cpu", "smoke"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 CriticLoss = Literal["squared", "cross-entropy"]
+Valuing = Literal["particles", "mean"]
 
 
 def _require(config: Any, rule: str, *names: str) -> None:
@@ -101,6 +102,8 @@ class PlannerConfig:
     """What is executed: the refitted mean, or the best sampled sequence."""
     replan_every: int = 1
     """Environment steps between two plans."""
+    warm_start: bool = True
+    """Whether a plan starts from the last one, shifted in time."""
     propagation: Literal["ts1", "mean", "shared"] = "ts1"
     """How imagined states advance: sampled particles that change members (ts1), each elite with a mean of
     its own (mean), or one state on which all members are evaluated (shared)."""
@@ -236,6 +239,9 @@ class LearnConfig:
     """Share of goals taken from the future of the same trajectory."""
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how far ahead."""
+    p_state: float = 0.0
+    """Share of goals that are whole states, beside what the task calls a goal; a graph whose edges lead to
+    whole states needs some."""
     checkpoint_every: int = 2000
     """Updates between checkpoints."""
     figure_every: int = 10_000
@@ -249,7 +255,7 @@ class LearnConfig:
         _require(self, "at least 1", "checkpoint_every", "figure_every")
         _require(self, "at least 0", "seed", "size", "updates", "threads")
         _require(self, "above 0", "actor_learning_rate", "critic_learning_rate")
-        _require(self, "between 0 and 1", "polyak", "p_goal", "cooldown")
+        _require(self, "between 0 and 1", "polyak", "p_goal", "p_state", "cooldown")
         _require(self, "above 0 and at most 1", "p_geometric")
         if not 0 <= self.gamma < 1:
             raise ConfigError(f"gamma must be between 0 and 1, not {self.gamma}.")
@@ -265,6 +271,13 @@ class GraphConfig:
     """Vertices; 0 takes the task's number."""
     sampling: Literal["inverse-density", "uniform"] = "inverse-density"
     """How vertices are drawn from the data."""
+    through: Literal["goals", "states"] = "goals"
+    """What an edge to a vertex reaches: the goal it achieves, as in the paper, or the whole state, for which
+    values must be learned with p_state above 0. Where goals are but a part of a state, arriving at a vertex's
+    goal is not being there."""
+    candidates: int = 0
+    """Random states of the data among which vertices are drawn; 0 takes all, at a cost that grows with the
+    data."""
     density_goals: int = 1000
     """Random goals over which the density of a state is averaged."""
     density_scale: float = 20.0
@@ -276,7 +289,7 @@ class GraphConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self, "at least 0", "vertices", "near_vertices")
+        _require(self, "at least 0", "vertices", "candidates", "near_vertices")
         _require(self, "at least 1", "density_goals")
         _require(self, "above 0", "density_scale", "max_distance")
 
@@ -289,6 +302,9 @@ class ReachConfig:
     """Seed of everything random."""
     horizon: int = 0
     """Planning horizon; 0 takes the task's."""
+    valuing: Valuing = "particles"
+    """What is valued: every particle at the end of an imagined trajectory, or their mean, which is as many
+    times cheaper as there are particles."""
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     """The trajectory optimiser."""
     graph: GraphConfig = field(default_factory=GraphConfig)

@@ -175,7 +175,7 @@ class Planner:
         """Mean, std and kept elites with which a plan starts."""
         std = (self.config.initial_std * (self.high - self.low)).expand(len(slots), self.horizon, -1).clone()
         mean = ((self.low + self.high) / 2).expand_as(std).clone()
-        if self.config.method == "cem":
+        if self.config.method == "cem" or not self.config.warm_start:
             return mean, std, None
         warm, steps = self._age[slots] >= 0, self.config.replan_every
         mean[warm] = shift(self._mean[slots[warm]], steps)

@@ -106,7 +106,7 @@ class ValueTrainer:
         self.store, self.task, self.config = store, task, config
         seeds = range(config.seed, config.seed + config.seeds)
         self.learner = learner_class(config.algo)(
-            Problem.of(task, store, config.gamma), config, list(seeds), model
+            Problem.of(task, store, config.gamma, whole=config.p_state > 0), config, list(seeds), model
         )
         self.generators = [torch.Generator().manual_seed(seed_for(seed, "batches")) for seed in seeds]
         self.among = [
@@ -126,10 +126,19 @@ class ValueTrainer:
         """Relabelled transitions (learners, batch, ·)."""
         return stack_batches(
             [
-                sample_batch(self.store, self.config.batch_size, self.relabelling, generator, among)
+                self._draw(generator, among)
                 for generator, among in zip(self.generators, self.among, strict=True)
             ]
         )
+
+    def _draw(self, generator: torch.Generator, among: Tensor | None) -> Batch:
+        """The batch of one learner."""
+        store, size, problem = self.store, self.config.batch_size, self.learner.problem
+        batch = sample_batch(store, size, self.relabelling, generator, among)
+        if problem.whole:
+            whole = torch.rand(size, generator=generator) < self.config.p_state
+            batch.goals = problem.goals_of(batch.goals, store.observations[batch.goal_rows], whole)
+        return batch
 
     def advance(self, bar: tqdm | None = None) -> None:
         """Learn up to the next measurement, and measure."""

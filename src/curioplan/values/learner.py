@@ -116,7 +116,7 @@ class Learner(ABC):
         shape = (len(self.seeds), -1, -1)
         return (
             self.problem.states.normalise(states).expand(shape),
-            self.problem.goals.normalise(goals).expand(shape),
+            self.problem.goals.normalise(self.problem.task_goals(goals)).expand(shape),
         )
 
     # Building blocks

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from curioplan.config import from_dict
-from curioplan.errors import CurioplanError, RunError
+from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.storage import load_tree, save_tree
 from curioplan.values.learner import Learner
 from curioplan.values.problem import Problem
 from curioplan.values.registry import learner_class
+
+_PAIRS = 8192
+"""Pairs of states and goals evaluated at a time."""
 
 
 class Values:
@@ -34,6 +38,32 @@ class Values:
     def distance(self, states: Tensor, goals: Tensor) -> Tensor:
         """log_γ V̂(s; g) ≥ 0 in steps, (N,)."""
         return self.learner.distance(states, goals)[0]
+
+    def distances(self, states: Tensor, goals: Tensor) -> Tensor:
+        """log_γ V̂(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
+        goals = self.task_goals(goals)
+        out = torch.empty(len(states), len(goals))
+        rows = max(1, _PAIRS // max(1, len(goals)))
+        for start in range(0, len(states), rows):
+            part = states[start : start + rows]
+            pairs = part.repeat_interleave(len(goals), 0), goals.repeat(len(part), 1)
+            out[start : start + rows] = self.distance(*pairs).view(len(part), len(goals))
+        return out
+
+    def task_goals(self, goals: Tensor) -> Tensor:
+        """Goals of the task, met by any state that achieves them, as `distances` takes them."""
+        return self.learner.problem.task_goals(goals)
+
+    def whole_goals(self, states: Tensor, achieved: Tensor) -> Tensor:
+        """States as goals that only they meet, velocities and all.
+
+        Raises:
+            ConfigError: These values were learned for goals of the task alone.
+        """
+        if not self.learner.problem.whole:
+            raise ConfigError("These values know no whole states as goals; train them with p_state above 0.")
+        everywhere = torch.ones(states.shape[:-1], dtype=torch.bool, device=states.device)
+        return self.learner.problem.goals_of(achieved, states, everywhere)
 
     def act(self, states: Tensor, goals: Tensor) -> Tensor:
         """π(s; g) within the environment's bounds, (N, action_dim)."""

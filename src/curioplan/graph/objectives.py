@@ -1,0 +1,157 @@
+"""Planning objectives over a graph: the aggregated value, and SORB's next subgoal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from curioplan.config import Valuing
+from curioplan.graph.graph import Graph, Routes
+from curioplan.graph.search import Lengths
+from curioplan.planning.objectives import final_states
+from curioplan.planning.rollout import Rollout
+from curioplan.values import Values
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where an episode stands on the graph.
+
+    Attributes:
+        state: The state, (observation,).
+        from_here: d(s, v) to every vertex, (n,).
+        direct: d(s, g).
+        threshold: The bottleneck: edges longer than this are not trusted.
+    """
+
+    state: Tensor
+    from_here: Lengths
+    direct: float
+    threshold: float
+
+
+class Wayfinder:
+    """The routes and whereabouts of episodes, each with a goal of its own, found once per goal and state.
+
+    Args:
+        values: The value function.
+        graph: The graph.
+        goals: Goal of each slot (slots, goal).
+    """
+
+    def __init__(self, values: Values, graph: Graph, goals: Tensor) -> None:
+        self.values, self.graph = values, graph
+        self.goals = values.task_goals(goals)
+        self._routes: dict[int, Routes] = {}
+        self._here: dict[int, Whereabouts] = {}
+
+    def routes(self, slot: int) -> Routes:
+        """The ways to a slot's goal."""
+        if slot not in self._routes:
+            goal = self.goals[slot : slot + 1]
+            self._routes[slot] = Routes(self.graph, self.values.distances(self.graph.states, goal)[:, 0])
+        return self._routes[slot]
+
+    def locate(self, slot: int, state: Tensor) -> Whereabouts:
+        """Where a slot's episode is, now that it is in this state."""
+        known = self._here.get(slot)
+        if known is not None and torch.equal(known.state, state):
+            return known
+        lengths = self.values.distances(state[None], self.graph.targets)[0].double().numpy()
+        direct = float(self.values.distances(state[None], self.goals[slot : slot + 1])[0, 0])
+        threshold = self.routes(slot).threshold(lengths, direct)
+        self._here[slot] = Whereabouts(state.clone(), lengths, direct, threshold)
+        return self._here[slot]
+
+
+class AggregatedValue:
+    """V̄(s_H; g) = γ^d̄ of the last imagined state, with distances aggregated over the graph.
+
+    d̄(x, g) = min over v of d(x, v) + d̄(v, g), over the goal itself and vertices v within the threshold of x,
+    where d̄(v, g) is the length of the shortest path of edges within the threshold. Where no vertex is within
+    the threshold, the nearest that reaches the goal counts. The threshold is that of the current state: the
+    lowest that keeps it connected to the goal.
+
+    Args:
+        wayfinder: The routes of all slots.
+        near: Only this many of the vertices that reach the goal, nearest to the current state, are looked at;
+            0 looks at all.
+        valuing: Whether every particle is valued, and values averaged, or the mean of the particles.
+    """
+
+    needs_disagreement = False
+
+    def __init__(self, wayfinder: Wayfinder, near: int = 0, valuing: Valuing = "particles") -> None:
+        self.wayfinder, self.near, self.valuing = wayfinder, near, valuing
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        finals = final_states(rollout, self.valuing)  # (B, P, K, obs)
+        now = rollout.states[:, 0, 0, 0]
+        gamma = self.wayfinder.values.gamma
+        worth = [
+            (gamma ** self.distance(slot, state, final.flatten(0, 1))).view(final.shape[:2]).mean(1)
+            for slot, state, final in zip(slots.tolist(), now, finals, strict=True)
+        ]
+        return torch.stack(worth)
+
+    def distance(self, slot: int, state: Tensor, others: Tensor) -> Tensor:
+        """d̄(x, g) of states x (N, observation) from where a slot's episode is, (N,)."""
+        find = self.wayfinder
+        here, graph = find.locate(slot, state), find.graph
+        remaining = find.routes(slot).ways(here.threshold).remaining
+        connected = np.flatnonzero(np.isfinite(remaining))
+        if 0 < self.near < len(connected):
+            nearest = np.argpartition(here.from_here[connected], self.near)[: self.near]
+            connected = np.sort(connected[nearest])
+        # The goal is one more vertex, with nothing left to go.
+        left = torch.from_numpy(np.append(remaining[connected], 0.0)).float()
+        targets = torch.cat([graph.targets[torch.from_numpy(connected)], find.goals[slot : slot + 1]])
+        return aggregate(find.values.distances(others, targets), left, here.threshold)
+
+
+def aggregate(lengths: Tensor, remaining: Tensor, threshold: float) -> Tensor:
+    """d̄ of states (N,) from their distances to vertices (N, m) and those of the vertices to the goal (m,).
+
+    Edges longer than the threshold do not count, unless a state has no other: then its shortest does.
+    """
+    trusted = lengths <= threshold
+    total = torch.where(trusted, lengths + remaining, torch.inf).amin(1)
+    nearest, vertex = lengths.min(1)
+    return torch.where(torch.isinf(total), nearest + remaining[vertex], total)
+
+
+class NextSubgoal:
+    """SORB (Eysenbach et al., 2019): V(s_H; v) for the next vertex v on the shortest path to the goal.
+
+    Where no path leads to the goal over edges within the limit, the goal itself is aimed at.
+
+    Args:
+        wayfinder: The routes of all slots.
+        limit: Longest edge that is trusted, in steps: log_γ V_min.
+        valuing: Whether every particle is valued, and values averaged, or the mean of the particles.
+    """
+
+    needs_disagreement = False
+
+    def __init__(self, wayfinder: Wayfinder, limit: float, valuing: Valuing = "particles") -> None:
+        self.wayfinder, self.limit, self.valuing = wayfinder, limit, valuing
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        finals = final_states(rollout, self.valuing)
+        values, worth = self.wayfinder.values, []
+        for slot, state, final in zip(slots.tolist(), rollout.states[:, 0, 0, 0], finals, strict=True):
+            lengths = values.distances(final.flatten(0, 1), self.subgoal(slot, state)[None])[:, 0]
+            worth.append((values.gamma**lengths).view(final.shape[:2]).mean(1))
+        return torch.stack(worth)
+
+    def subgoal(self, slot: int, state: Tensor) -> Tensor:
+        """What a slot's episode should reach next, as a goal of the value function."""
+        find = self.wayfinder
+        here = find.locate(slot, state)
+        path = find.routes(slot).path(here.from_here, here.direct, self.limit)
+        return find.graph.targets[path[0]] if path else find.goals[slot]
