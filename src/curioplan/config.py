@@ -17,6 +17,7 @@ PresetName = Literal["paper", "cpu", "smoke"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 CriticLoss = Literal["squared", "cross-entropy"]
 Valuing = Literal["particles", "mean"]
+Preselect = Literal["nearest", "promising"]
 
 
 def _require(config: Any, rule: str, *names: str) -> None:
@@ -285,7 +286,10 @@ class GraphConfig:
     max_distance: float = 500.0
     """Temporal distances are clipped here."""
     near_vertices: int = 100
-    """Only this many vertices nearest to the current state are looked at; 0 looks at all."""
+    """Only this many vertices are looked at while planning; 0 looks at all."""
+    preselect: Preselect = "nearest"
+    """Which: those nearest to the current state, as in the paper, or those nearest to the goal by way of them
+    among all that a plan can come within the threshold of."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curioplan.config import Valuing
+from curioplan.config import Preselect, Valuing
 from curioplan.graph.graph import Graph, Routes
-from curioplan.graph.search import Lengths
+from curioplan.graph.search import Indices, Lengths
 from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
 from curioplan.values import Values
@@ -77,40 +77,54 @@ class AggregatedValue:
 
     Args:
         wayfinder: The routes of all slots.
-        near: Only this many of the vertices that reach the goal, nearest to the current state, are looked at;
-            0 looks at all.
+        near: Only this many of the vertices that reach the goal are looked at; 0 looks at all.
+        preselect: Which: those nearest to the current state s, or those v with the least d(s, v) + d̄(v, g)
+            among all whose distance is at most the threshold and the horizon together.
         valuing: Whether every particle is valued, and values averaged, or the mean of the particles.
     """
 
     needs_disagreement = False
 
-    def __init__(self, wayfinder: Wayfinder, near: int = 0, valuing: Valuing = "particles") -> None:
-        self.wayfinder, self.near, self.valuing = wayfinder, near, valuing
+    def __init__(
+        self,
+        wayfinder: Wayfinder,
+        near: int = 0,
+        preselect: Preselect = "nearest",
+        valuing: Valuing = "particles",
+    ) -> None:
+        self.wayfinder, self.near, self.preselect, self.valuing = wayfinder, near, preselect, valuing
 
     def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
         """See `Objective`."""
         finals = final_states(rollout, self.valuing)  # (B, P, K, obs)
-        now = rollout.states[:, 0, 0, 0]
+        now, horizon = rollout.states[:, 0, 0, 0], actions.shape[2]
         gamma = self.wayfinder.values.gamma
         worth = [
-            (gamma ** self.distance(slot, state, final.flatten(0, 1))).view(final.shape[:2]).mean(1)
+            (gamma ** self.distance(slot, state, final.flatten(0, 1), horizon)).view(final.shape[:2]).mean(1)
             for slot, state, final in zip(slots.tolist(), now, finals, strict=True)
         ]
         return torch.stack(worth)
 
-    def distance(self, slot: int, state: Tensor, others: Tensor) -> Tensor:
-        """d̄(x, g) of states x (N, observation) from where a slot's episode is, (N,)."""
+    def distance(self, slot: int, state: Tensor, others: Tensor, horizon: int) -> Tensor:
+        """d̄(x, g) of states x (N, observation) that a slot's episode may be in after `horizon` steps, (N,)."""
         find = self.wayfinder
         here, graph = find.locate(slot, state), find.graph
         remaining = find.routes(slot).ways(here.threshold).remaining
-        connected = np.flatnonzero(np.isfinite(remaining))
-        if 0 < self.near < len(connected):
-            nearest = np.argpartition(here.from_here[connected], self.near)[: self.near]
-            connected = np.sort(connected[nearest])
+        connected = self._preselected(here, remaining, horizon)
         # The goal is one more vertex, with nothing left to go.
         left = torch.from_numpy(np.append(remaining[connected], 0.0)).float()
         targets = torch.cat([graph.targets[torch.from_numpy(connected)], find.goals[slot : slot + 1]])
         return aggregate(find.values.distances(others, targets), left, here.threshold)
+
+    def _preselected(self, here: Whereabouts, remaining: Lengths, horizon: int) -> Indices:
+        """The vertices to look at."""
+        connected = np.flatnonzero(np.isfinite(remaining))
+        cost = here.from_here
+        if self.preselect == "promising":
+            cost = np.where(cost <= here.threshold + horizon, cost + remaining, np.inf)
+        if 0 < self.near < len(connected):
+            connected = np.sort(connected[np.argpartition(cost[connected], self.near)[: self.near]])
+        return connected
 
 
 def aggregate(lengths: Tensor, remaining: Tensor, threshold: float) -> Tensor:

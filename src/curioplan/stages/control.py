@@ -144,7 +144,9 @@ class Parts:
 
     def _graph_key(self, path: Path, config: GraphConfig) -> str:
         """What identifies a graph: the value function and all settings that change the graph."""
-        settings = {key: value for key, value in asdict(config).items() if key != "near_vertices"}
+        settings = {
+            key: value for key, value in asdict(config).items() if key not in ("near_vertices", "preselect")
+        }
         settings |= {"seed": self.config.seed, "task_vertices": self.task.graph_vertices}
         digest = hashlib.sha256(path.read_bytes())
         digest.update(json.dumps(settings, sort_keys=True).encode())
@@ -181,7 +183,7 @@ def make_controller(name: str, parts: Parts) -> Controller:
         wayfinder = Wayfinder(values, graph, goals)
         if sorb:
             return NextSubgoal(wayfinder, float(sorb[1]), config.valuing)
-        return AggregatedValue(wayfinder, config.graph.near_vertices, config.valuing)
+        return AggregatedValue(wayfinder, config.graph.near_vertices, config.graph.preselect, config.valuing)
 
     return PlanningController(task, parts.model(), config, objective)
 
