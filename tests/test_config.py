@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from curioplan.config import (
     PRESETS,
     ExploreConfig,
-    GraphConfig,
     LearnConfig,
     ReachConfig,
     differences,
@@ -52,7 +51,15 @@ def test_paper_preset_holds_the_values_of_the_paper():
     assert (learn.actor_learning_rate, learn.critic_learning_rate, learn.polyak) == (1e-5, 1e-5, 0.995)
     assert (learn.p_goal, learn.p_geometric) == (0.75, 0.2)
     assert reach.planner == planner
-    assert reach.graph == GraphConfig(0, "inverse-density", 1000, 20, 500, 100)
+    graph = reach.graph
+    assert (graph.vertices, graph.sampling, graph.through, graph.evaluate) == (
+        0,
+        "inverse-density",
+        "goals",
+        "exact",
+    )
+    assert (graph.density_goals, graph.density_scale, graph.max_distance) == (1000, 20, 500)
+    assert (graph.near_vertices, graph.preselect, graph.arrival, graph.candidates) == (100, "nearest", 0, 0)
 
 
 @pytest.mark.parametrize("stage", STAGES)

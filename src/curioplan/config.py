@@ -243,6 +243,13 @@ class LearnConfig:
     p_state: float = 0.0
     """Share of goals that are whole states, beside what the task calls a goal; a graph whose edges lead to
     whole states needs some."""
+    quick_units: int = 0
+    """Units per hidden layer of a small network trained along to give V(s; g) in one evaluation, where the
+    learner needs its actor and critics: graphs ask for very many values. 0 trains none."""
+    quick_learning_rate: float = 1e-3
+    """Step size of Adam for the quick network."""
+    quick_every: int = 2
+    """Updates of the learner per update of the quick network."""
     checkpoint_every: int = 2000
     """Updates between checkpoints."""
     figure_every: int = 10_000
@@ -253,9 +260,9 @@ class LearnConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         _require(self, "at least 1", "seeds", "batch_size", "layers", "units")
-        _require(self, "at least 1", "checkpoint_every", "figure_every")
-        _require(self, "at least 0", "seed", "size", "updates", "threads")
-        _require(self, "above 0", "actor_learning_rate", "critic_learning_rate")
+        _require(self, "at least 1", "checkpoint_every", "figure_every", "quick_every")
+        _require(self, "at least 0", "seed", "size", "updates", "threads", "quick_units")
+        _require(self, "above 0", "actor_learning_rate", "critic_learning_rate", "quick_learning_rate")
         _require(self, "between 0 and 1", "polyak", "p_goal", "p_state", "cooldown")
         _require(self, "above 0 and at most 1", "p_geometric")
         if not 0 <= self.gamma < 1:
@@ -276,6 +283,9 @@ class GraphConfig:
     """What an edge to a vertex reaches: the goal it achieves, as in the paper, or the whole state, for which
     values must be learned with p_state above 0. Where goals are but a part of a state, arriving at a vertex's
     goal is not being there."""
+    arrival: float = 0.0
+    """Steps added to the length log_γ V of every edge. Values count from the step before the goal, so that an
+    edge takes one step more than its length; the paper leaves it out, and 1 makes lengths add up."""
     candidates: int = 0
     """Random states of the data among which vertices are drawn; 0 takes all, at a cost that grows with the
     data."""
@@ -285,6 +295,8 @@ class GraphConfig:
     """Scale of the exponential kernel on temporal distances."""
     max_distance: float = 500.0
     """Temporal distances are clipped here."""
+    evaluate: Literal["exact", "quick"] = "exact"
+    """What gives the lengths of edges: the learner's own networks, or the quick one trained along."""
     near_vertices: int = 100
     """Only this many vertices are looked at while planning; 0 looks at all."""
     preselect: Preselect = "nearest"
@@ -293,7 +305,7 @@ class GraphConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self, "at least 0", "vertices", "candidates", "near_vertices")
+        _require(self, "at least 0", "vertices", "candidates", "near_vertices", "arrival")
         _require(self, "at least 1", "density_goals")
         _require(self, "above 0", "density_scale", "max_distance")
 
@@ -328,6 +340,9 @@ _CPU_MODEL = ModelConfig(
 _CPU_PLANNER = PlannerConfig(
     population=100, iterations=2, elite_ratio=0.1, replan_every=5, propagation="shared"
 )
+_CPU_GRAPH = GraphConfig(
+    arrival=1.0, candidates=10_000, density_goals=300, evaluate="quick", near_vertices=300
+)
 _SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batch_size=64)
 _SMOKE_PLANNER = replace(_CPU_PLANNER, population=16)
 
@@ -348,9 +363,12 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             critic_learning_rate=3e-4,
             cooldown=0.3,
             critic_loss="cross-entropy",
+            quick_units=128,
         ),
         ReachConfig: ReachConfig(
+            valuing="mean",
             planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
+            graph=_CPU_GRAPH,
         ),
     },
     "smoke": {
@@ -367,10 +385,17 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             updates=500, cooldown=0.3, checkpoint_every=200, threads=1, model=_SMOKE_MODEL
         ),
         LearnConfig: LearnConfig(
-            epochs=20, units=64, batch_size=128, actor_learning_rate=1e-3, critic_learning_rate=1e-3
+            epochs=20,
+            units=64,
+            batch_size=128,
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            quick_units=32,
         ),
         ReachConfig: ReachConfig(
-            planner=replace(_SMOKE_PLANNER, propagation="mean"), graph=GraphConfig(vertices=50)
+            valuing="mean",
+            planner=replace(_SMOKE_PLANNER, propagation="mean"),
+            graph=replace(_CPU_GRAPH, vertices=50, candidates=500, density_goals=50),
         ),
     },
 }

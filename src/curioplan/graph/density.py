@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from curioplan.values import Values
+from curioplan.values import Distances
 
 
-def density(values: Values, states: Tensor, goals: Tensor, scale: float, longest: float) -> Tensor:
+def density(values: Distances, states: Tensor, goals: Tensor, scale: float, longest: float) -> Tensor:
     """Mean over goals g of exp(−d(s, g) / scale) for every state s, with d clipped at `longest`, (N,)."""
     return torch.exp(values.distances(states, goals).clamp_(max=longest).div_(-scale)).mean(1)
 

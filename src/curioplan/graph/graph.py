@@ -14,7 +14,7 @@ from curioplan.config import GraphConfig
 from curioplan.data import TrajectoryStore
 from curioplan.graph.density import density, draw_sparse
 from curioplan.graph.search import Lengths, Ways, bottlenecks, path_from, shortest_ways
-from curioplan.values import Values
+from curioplan.values import Distances
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Graph:
 
     @classmethod
     def build(
-        cls, values: Values, store: TrajectoryStore, config: GraphConfig, vertices: int, seed: int
+        cls, values: Distances, store: TrajectoryStore, config: GraphConfig, vertices: int, seed: int
     ) -> Graph:
         """Draw vertices from the data, where they lie sparsely rather than densely, and measure all edges.
 
@@ -63,7 +63,7 @@ class Graph:
             )
             chosen = candidates[draw_sparse(around, count, generator)]
         states, targets = store.observations[chosen], _targets(values, store, chosen, whole)
-        return cls(states, targets, values.distances(states, targets))
+        return cls(states, targets, values.distances(states, targets) + config.arrival)
 
     @cached_property
     def between(self) -> Lengths:
@@ -121,7 +121,7 @@ class Routes:
         return path_from(vertex, ways.following) if np.isfinite(shortest) else None
 
 
-def _targets(values: Values, store: TrajectoryStore, rows: Tensor, whole: bool) -> Tensor:
+def _targets(values: Distances, store: TrajectoryStore, rows: Tensor, whole: bool) -> Tensor:
     """Dataset states as goals: their achieved goals, or whole."""
     achieved = store.achieved_goals[rows]
     return values.whole_goals(store.observations[rows], achieved) if whole else values.task_goals(achieved)

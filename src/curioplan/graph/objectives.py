@@ -13,7 +13,7 @@ from curioplan.graph.graph import Graph, Routes
 from curioplan.graph.search import Indices, Lengths
 from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
-from curioplan.values import Values
+from curioplan.values import Distances
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,11 @@ class Wayfinder:
         values: The value function.
         graph: The graph.
         goals: Goal of each slot (slots, goal).
+        arrival: Steps added to the length of every edge, as in `graph`.
     """
 
-    def __init__(self, values: Values, graph: Graph, goals: Tensor) -> None:
-        self.values, self.graph = values, graph
+    def __init__(self, values: Distances, graph: Graph, goals: Tensor, arrival: float = 0.0) -> None:
+        self.values, self.graph, self.arrival = values, graph, arrival
         self.goals = values.task_goals(goals)
         self._routes: dict[int, Routes] = {}
         self._here: dict[int, Whereabouts] = {}
@@ -52,19 +53,42 @@ class Wayfinder:
         """The ways to a slot's goal."""
         if slot not in self._routes:
             goal = self.goals[slot : slot + 1]
-            self._routes[slot] = Routes(self.graph, self.values.distances(self.graph.states, goal)[:, 0])
+            self._routes[slot] = Routes(self.graph, self.lengths(self.graph.states, goal)[:, 0])
         return self._routes[slot]
+
+    def lengths(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Lengths of the edges from all states (N, ·) to all targets (M, ·), (N, M)."""
+        return self.values.distances(states, targets).add_(self.arrival)
 
     def locate(self, slot: int, state: Tensor) -> Whereabouts:
         """Where a slot's episode is, now that it is in this state."""
         known = self._here.get(slot)
         if known is not None and torch.equal(known.state, state):
             return known
-        lengths = self.values.distances(state[None], self.graph.targets)[0].double().numpy()
-        direct = float(self.values.distances(state[None], self.goals[slot : slot + 1])[0, 0])
+        lengths = self.lengths(state[None], self.graph.targets)[0].double().numpy()
+        direct = float(self.lengths(state[None], self.goals[slot : slot + 1])[0, 0])
         threshold = self.routes(slot).threshold(lengths, direct)
         self._here[slot] = Whereabouts(state.clone(), lengths, direct, threshold)
         return self._here[slot]
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """A graph as an episode sees it, to look at.
+
+    Attributes:
+        vertices: The states of the vertices, (n, observation).
+        lengths: Lengths of the edges between them, (n, n).
+        threshold: Edges longer than this are not trusted now.
+        path: Numbers of the vertices on the way from the current state to the goal.
+        remaining: Length of the way from each vertex to the goal, infinite where there is none, (n,).
+    """
+
+    vertices: Lengths
+    lengths: Lengths
+    threshold: float
+    path: list[int]
+    remaining: Lengths
 
 
 class AggregatedValue:
@@ -106,7 +130,7 @@ class AggregatedValue:
         return torch.stack(worth)
 
     def distance(self, slot: int, state: Tensor, others: Tensor, horizon: int) -> Tensor:
-        """d̄(x, g) of states x (N, observation) that a slot's episode may be in after `horizon` steps, (N,)."""
+        """d̄(x, g), (N,), of states x (N, observation) that an episode may be in after `horizon` steps."""
         find = self.wayfinder
         here, graph = find.locate(slot, state), find.graph
         remaining = find.routes(slot).ways(here.threshold).remaining
@@ -114,7 +138,7 @@ class AggregatedValue:
         # The goal is one more vertex, with nothing left to go.
         left = torch.from_numpy(np.append(remaining[connected], 0.0)).float()
         targets = torch.cat([graph.targets[torch.from_numpy(connected)], find.goals[slot : slot + 1]])
-        return aggregate(find.values.distances(others, targets), left, here.threshold)
+        return aggregate(find.lengths(others, targets), left, here.threshold)
 
     def _preselected(self, here: Whereabouts, remaining: Lengths, horizon: int) -> Indices:
         """The vertices to look at."""
@@ -138,10 +162,21 @@ def aggregate(lengths: Tensor, remaining: Tensor, threshold: float) -> Tensor:
     return torch.where(torch.isinf(total), nearest + remaining[vertex], total)
 
 
+def view(finder: Wayfinder, slot: int, state: Tensor, limit: float | None = None) -> GraphView:
+    """The graph as a slot's episode sees it from a state, with its own threshold or a fixed limit."""
+    here, routes = finder.locate(slot, state), finder.routes(slot)
+    threshold = here.threshold if limit is None else limit
+    path = routes.path(here.from_here, here.direct, threshold) or []
+    graph = finder.graph
+    remaining = routes.ways(threshold).remaining
+    return GraphView(graph.states.numpy(), graph.lengths.numpy(), threshold, path, remaining)
+
+
 class NextSubgoal:
     """SORB (Eysenbach et al., 2019): V(s_H; v) for the next vertex v on the shortest path to the goal.
 
-    Where no path leads to the goal over edges within the limit, the goal itself is aimed at.
+    A vertex less than a step away is passed over, since the value cannot tell it from being there. Where no
+    path leads to the goal over edges within the limit, the goal itself is aimed at.
 
     Args:
         wayfinder: The routes of all slots.
@@ -167,5 +202,6 @@ class NextSubgoal:
         """What a slot's episode should reach next, as a goal of the value function."""
         find = self.wayfinder
         here = find.locate(slot, state)
-        path = find.routes(slot).path(here.from_here, here.direct, self.limit)
-        return find.graph.targets[path[0]] if path else find.goals[slot]
+        path = find.routes(slot).path(here.from_here, here.direct, self.limit) or []
+        ahead = [vertex for vertex in path if here.from_here[vertex] - find.arrival >= 1]
+        return find.graph.targets[ahead[0]] if ahead else find.goals[slot]

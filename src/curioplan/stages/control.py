@@ -19,7 +19,7 @@ from curioplan.config import GraphConfig, ReachConfig, preset
 from curioplan.data import gather
 from curioplan.envs import Task, make_task
 from curioplan.errors import ConfigError, CurioplanError, RunError
-from curioplan.graph import AggregatedValue, Graph, NextSubgoal, Wayfinder
+from curioplan.graph import AggregatedValue, Graph, GraphView, NextSubgoal, Wayfinder, view
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import GoalValue, ModelRollout, Objective, Planner, Sparse
 from curioplan.runs import read_run
@@ -27,7 +27,7 @@ from curioplan.seeding import seed_for
 from curioplan.stages.train import find_values
 from curioplan.stages.train_model import load_model
 from curioplan.storage import load_tree, read_json, save_tree
-from curioplan.values import Values
+from curioplan.values import Distances, Values
 
 SORB_STEPS = (5, 10, 50, 100)
 CONTROLLERS = (
@@ -127,7 +127,7 @@ class Parts:
         """The dynamics model."""
         return load_model(self.run, self.model_name)
 
-    def graph(self, values: Values, config: GraphConfig) -> Graph:
+    def graph(self, values: Distances, config: GraphConfig) -> Graph:
         """The graph of a value function, kept beside it once it was made."""
         path = self.values_path()
         kept = path.parent / "graphs" / f"{path.stem}-{self._graph_key(path, config)}.safetensors"
@@ -177,10 +177,11 @@ def make_controller(name: str, parts: Parts) -> Controller:
         )
     uniform = sorb or name == "mbp+graph-uniform"
     graph_config = replace(config.graph, sampling="uniform") if uniform else config.graph
-    graph = parts.graph(values, graph_config)
+    edges: Distances = values.quick if graph_config.evaluate == "quick" else values
+    graph = parts.graph(edges, graph_config)
 
     def objective(goals: Tensor) -> Objective:
-        wayfinder = Wayfinder(values, graph, goals)
+        wayfinder = Wayfinder(edges, graph, goals, graph_config.arrival)
         if sorb:
             return NextSubgoal(wayfinder, float(sorb[1]), config.valuing)
         return AggregatedValue(wayfinder, config.graph.near_vertices, config.graph.preselect, config.valuing)
@@ -199,6 +200,7 @@ class Agent:
     def __init__(self, task: Task, controller: Controller) -> None:
         self.task, self.controller = task, controller
         self._goal: Tensor | None = None
+        self._state: Tensor | None = None
 
     @classmethod
     def load(
@@ -231,7 +233,7 @@ class Agent:
 
     def reset(self, goal: ArrayLike, seed: int = 0) -> None:
         """Begin an episode: what is to be achieved, and the seed of the planner's noise."""
-        self._goal = _vector(goal, self.task.goal_dim, "goal")
+        self._goal, self._state = _vector(goal, self.task.goal_dim, "goal"), None
         self.controller.reset(self._goal[None], [seed])
 
     def act(self, observation: ArrayLike | Mapping[str, ArrayLike]) -> NDArray[np.float32]:
@@ -239,9 +241,21 @@ class Agent:
         if self._goal is None:
             raise CurioplanError("The agent has no goal yet: call reset(goal) first.")
         seen = observation["observation"] if isinstance(observation, Mapping) else observation
-        state = _vector(seen, self.task.observation_dim, "observation")
+        self._state = state = _vector(seen, self.task.observation_dim, "observation")
         action = self.controller.act(state[None])[0].numpy()
         return np.clip(action, self.task.action_low, self.task.action_high).astype(np.float32)
+
+    @property
+    def graph(self) -> GraphView:
+        """The graph as it is seen from the last observation, with the path to the goal."""
+        if not isinstance(self.controller, PlanningController) or self._state is None:
+            raise CurioplanError("There is a graph to look at once a controller that uses one has acted.")
+        objective = self.controller.planner.objective
+        if isinstance(objective, AggregatedValue):
+            return view(objective.wayfinder, 0, self._state)
+        if isinstance(objective, NextSubgoal):
+            return view(objective.wayfinder, 0, self._state, objective.limit)
+        raise CurioplanError("This controller plans without a graph; choose mbp+graph.")
 
 
 def _vector(value: Any, size: int, what: str) -> Tensor:
