@@ -28,9 +28,10 @@ class JobProcess:
         fingerprint: Its fingerprint in the plan.
         study: The study folder.
         cores: Threads it may compute with.
+        cwd: Where it runs, if that exists: modules and data named relative to it are found.
     """
 
-    def __init__(self, job: Job, fingerprint: str, study: Path, cores: int) -> None:
+    def __init__(self, job: Job, fingerprint: str, study: Path, cores: int, cwd: str = "") -> None:
         self.job, self.fingerprint, self.study = job, fingerprint, study
         self._private = tempfile.TemporaryDirectory(prefix="curioplan-job-")
         order, self._error = (Path(self._private.name, name) for name in ("order.json", "error.json"))
@@ -51,6 +52,7 @@ class JobProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=os.environ | dict.fromkeys(THREADS, str(cores)),
+                    cwd=cwd if cwd and Path(cwd).is_dir() else None,
                 )
         except OSError as error:
             self._private.cleanup()
