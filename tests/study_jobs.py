@@ -89,3 +89,12 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
+
+
+def leave_record(study, plan, name, changed=None):
+    """Leave in a study folder what a job leaves at its end."""
+    job = plan.jobs[name]
+    record = {"format": 1, "name": name, "fingerprint": plan.fingerprints[name], **job.work()}
+    record |= {key: {} for key in ("settings", "seeds", "result", "versions", "machine")}
+    record |= {"duration": 1.0, "processor": 1.0, "attempts": 1}
+    write_json(study / job.result, record | (changed or {}))

@@ -8,24 +8,11 @@ from hypothesis import strategies as st
 
 from curioplan.config import ExploreConfig, preset
 from curioplan.errors import ConfigError, RunError
-from curioplan.storage import write_json
 from curioplan.studies.arguments import complete_settings, folder, folders, resolve, settings
 from curioplan.studies.jobs import Job, Plan
 from curioplan.studies.records import machine, require_json
 from curioplan.studies.schedule import Pace, describe, time_left, words
-from study_jobs import adding
-
-
-def finish(folder, plan, job, **changed):
-    """Leave the record of a finished job."""
-    job, name = plan.jobs[job], job
-    record = {
-        **{"format": 1, "name": name, "fingerprint": plan.fingerprints[name], **job.work(), "settings": {}},
-        **{"seeds": {}, "result": {}, "versions": {}, "machine": {}, "duration": 1.0, "processor": 1.0},
-        "attempts": 1,
-    }
-    write_json(folder / job.result, record | changed)
-    return folder / job.result
+from study_jobs import adding, leave_record
 
 
 def test_what_several_jobs_need_is_there_once_and_first():
@@ -74,7 +61,7 @@ def test_a_job_has_finished_only_with_the_same_arguments_after_the_same_jobs(tmp
     plan = Plan([adding("a"), adding("b", needs=("a",))])
     assert [job.name for job in plan.pending(tmp_path)] == ["a", "b"]
     for name in plan.jobs:
-        finish(tmp_path, plan, name)
+        leave_record(tmp_path, plan, name)
     assert plan.pending(tmp_path) == []
     changed = Plan([adding("a", x=9), adding("b", needs=("a",))])
     assert [job.name for job in changed.pending(tmp_path)] == ["a", "b"]
@@ -103,7 +90,7 @@ def test_damaged_results_and_those_of_other_versions_give_one_sentence(tmp_path,
 
 def test_the_result_of_another_job_is_not_taken_for_this_one(tmp_path):
     plan = Plan([adding("a")])
-    finish(tmp_path, plan, "a", name="b")
+    leave_record(tmp_path, plan, "a", {"name": "b"})
     with pytest.raises(RunError, match="is the record of b, not of a"):
         plan.pending(tmp_path)
 
@@ -145,7 +132,7 @@ def test_a_dry_run_shows_every_job_what_is_done_and_the_time(tmp_path):
     plan = Plan([adding("a", seconds=600), adding("b", seconds=600, needs=("a",)), adding("c", seconds=90)])
     text = describe(plan, tmp_path, 2)
     assert "3 jobs, 0 finished; the rest takes about 20 min on 2 cores" in text
-    finish(tmp_path, plan, "a", duration=1200)
+    leave_record(tmp_path, plan, "a", {"duration": 1200})
     text = describe(plan, tmp_path, 2)
     assert "3 jobs, 1 finished; the rest takes about 20 min on 2 cores" in text  # b is expected to double too
     lines = {line.split()[0]: line for line in text.splitlines() if line}
