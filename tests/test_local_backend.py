@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from curioplan.errors import RunError
 from curioplan.runs import versions
 from curioplan.storage import read_json, write_json
 from curioplan.studies.arguments import settings
-from curioplan.studies.backends import Outcome
+from curioplan.studies.backends import Outcome, temporary
 from curioplan.studies.backends.local import LocalBackend
 from curioplan.studies.execute import Execution, execute, study_lock
 from curioplan.studies.jobs import Job, Plan
@@ -166,6 +167,19 @@ def test_the_time_left_follows_what_finished_jobs_have_taken(tmp_path):
 def test_progress_tells_jobs_and_time_left(tmp_path, capsys):
     execute(Plan([adding("a"), adding("b")]), tmp_path, Recorder(), title="method", progress=True)
     assert "method: 2/2 jobs" in capsys.readouterr().err
+
+
+def test_temporary_folders_of_killed_processes_are_removed_and_those_in_use_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(temporary, "YOUNG", -1.0)
+    abandoned, foreign = tmp_path / f"{temporary.PREFIX}old", tmp_path / "something-else"
+    write_json(abandoned / "order.json", 0)
+    foreign.mkdir()
+    with temporary.temporary_folder() as mine:
+        assert not abandoned.exists()
+        with temporary.temporary_folder():
+            assert mine.exists()
+    assert list(tmp_path.iterdir()) == [foreign]
 
 
 def test_two_processes_cannot_work_on_one_study(tmp_path):

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from curioplan.errors import RunError
 from curioplan.storage import read_json, write_json
 from curioplan.studies.backends import Outcome
+from curioplan.studies.backends.temporary import temporary_folder
 from curioplan.studies.jobs import Job
 from curioplan.studies.records import read_record
 
@@ -33,8 +34,9 @@ class JobProcess:
 
     def __init__(self, job: Job, fingerprint: str, study: Path, cores: int, cwd: str = "") -> None:
         self.job, self.fingerprint, self.study = job, fingerprint, study
-        self._private = tempfile.TemporaryDirectory(prefix="curioplan-job-")
-        order, self._error = (Path(self._private.name, name) for name in ("order.json", "error.json"))
+        self._kept = ExitStack()
+        private = self._kept.enter_context(temporary_folder())
+        order, self._error = private / "order.json", private / "error.json"
         described: dict[str, Any] = {
             "job": asdict(job),
             "fingerprint": fingerprint,
@@ -55,7 +57,7 @@ class JobProcess:
                     cwd=cwd if cwd and Path(cwd).is_dir() else None,
                 )
         except OSError as error:
-            self._private.cleanup()
+            self._kept.close()
             raise RunError(f"{job.name} cannot be started: {error.strerror or error}.") from error
 
     def wait(self, seconds: float) -> bool:
@@ -99,4 +101,4 @@ class JobProcess:
         self.process.wait()
         if self.process.stdin:
             self.process.stdin.close()
-        self._private.cleanup()
+        self._kept.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from curioplan.studies.arguments import folders
 from curioplan.studies.backends import Outcome
 from curioplan.studies.backends.mirror import Mirror, is_url
 from curioplan.studies.backends.process import JobProcess
+from curioplan.studies.backends.temporary import temporary_folder
 from curioplan.studies.jobs import Job
 
 log = logging.getLogger(__name__)
@@ -97,12 +97,12 @@ def run_task(order: dict[str, Any]) -> dict[str, Any]:
     job = Job(**order["job"])
     if not order["storage"]:
         return _run(job, order, Path(order["study"]), None)
-    with tempfile.TemporaryDirectory(prefix="curioplan-study-") as scratch:
-        mirror = Mirror(order["storage"], Path(scratch))
+    with temporary_folder() as scratch:
+        mirror = Mirror(order["storage"], scratch)
         mirror.pull([*folders(job.arguments), str(job.log), str(job.clock)])
-        answer = _run(job, order, Path(scratch), mirror)
+        answer = _run(job, order, scratch, mirror)
         if not answer["error"]:
-            answer["record"] = read_json(Path(scratch) / job.result)
+            answer["record"] = read_json(scratch / job.result)
         return answer
 
 
