@@ -164,6 +164,14 @@ def test_the_time_left_follows_what_finished_jobs_have_taken(tmp_path):
     assert execution.time_left() == pytest.approx(200)
 
 
+def test_jobs_that_wait_in_a_queue_are_not_taken_to_be_running(tmp_path):
+    jobs = [adding(f"train/{k}", seconds=10) for k in range(3)]
+    execution = Execution(Plan(jobs), tmp_path, Recorder(cores=1, queues=True))
+    execution.start()
+    assert execution.running.keys() == {"train/0", "train/1", "train/2"}
+    assert execution.time_left() == pytest.approx(30)
+
+
 def test_progress_tells_jobs_and_time_left(tmp_path, capsys):
     execute(Plan([adding("a"), adding("b")]), tmp_path, Recorder(), title="method", progress=True)
     assert "method: 2/2 jobs" in capsys.readouterr().err

@@ -30,6 +30,7 @@ def cluster():
         patch.setenv("RAY_AUTH_TOKEN", TOKEN)
         patch.setenv("PYTHONPATH", os.pathsep.join([HERE, *os.environ.get("PYTHONPATH", "").split(":")]))
         ray.init(
+            address="local",  # tests in parallel have a cluster each
             num_cpus=2,
             object_store_memory=80 * 2**20,
             include_dashboard=False,
@@ -119,11 +120,15 @@ def test_a_job_killed_in_a_worker_that_lives_is_tried_again(cluster, tmp_path):
 def test_a_study_on_storage_continues_from_another_folder(cluster, tmp_path):
     first = Plan([counting("count/0", upto=3)])
     whole = Plan([*first.jobs.values(), counting("count/1", upto=3, needs=("count/0",))])
+    failing = Job("fails", "study_jobs:fail", {"message": "The maze is closed."})
     storage = (tmp_path / "storage").as_uri()
     execute(first, tmp_path / "here", RayBackend(tmp_path / "here", storage), progress=False)
     elsewhere = tmp_path / "elsewhere"
-    report = execute(whole, elsewhere, RayBackend(elsewhere, storage), progress=False)
+    plan = whole | Plan([failing])
+    report = execute(plan, elsewhere, RayBackend(elsewhere, storage), progress=False)
     assert report.finished == ["count/1"]
+    assert report.failed == {"fails": "The maze is closed."}
+    assert "The maze is closed." in (elsewhere / "logs" / "fails.log").read_text()
     assert results(elsewhere, whole) == results(tmp_path / "storage", whole)
     assert not (elsewhere / "runs").exists()
     write_json(elsewhere / "jobs" / "own.json", {})

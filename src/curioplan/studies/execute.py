@@ -85,9 +85,9 @@ class Execution:
 
     def time_left(self) -> float:
         """The seconds until everything has finished, if nothing more fails."""
-        now = time.monotonic()
-        running = {name: now - began for name, (_, began) in self.running.items()}
-        names = running.keys() | self.waiting.keys()
+        now, names = time.monotonic(), self.running.keys() | self.waiting.keys()
+        # Where the backend queues, nobody knows here when a job handed over has begun.
+        running = {name: now - at for name, (_, at) in self.running.items() if not self.backend.queues}
         pending = [job for name, job in self.plan.jobs.items() if name in names]
         return time_left(pending, self.backend.cores, self.pace, running)
 

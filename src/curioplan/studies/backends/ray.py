@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from curioplan.errors import ConfigError, RunError
-from curioplan.storage import read_json, write_json
+from curioplan.errors import ConfigError, CurioplanError, RunError
+from curioplan.storage import write_atomic
 from curioplan.studies.arguments import folders
 from curioplan.studies.backends import Outcome
 from curioplan.studies.backends.mirror import Mirror, is_url
@@ -34,7 +35,8 @@ class RayBackend:
     Args:
         study: The study folder. Without ``storage`` it must be a path that all machines of the cluster share.
         storage: A URL (``s3://…``, ``gs://…``, ``sftp://…``) under which the study is kept instead: each job
-            fetches what it continues from there and sends what it writes; results come to ``study`` too.
+            fetches what it continues from there and sends what it writes; results, and logs of jobs that
+            failed, come to ``study`` too.
         sync_every: Seconds between two times that a running job sends what it has written.
     """
 
@@ -51,7 +53,8 @@ class RayBackend:
         if self._own:
             self.ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
         alive = [node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]]
-        self.cores, self._widest = int(sum(alive)), int(max(alive))
+        # Machines that a cluster adds on demand are not there yet.
+        self.cores, self._widest = max(1, int(sum(alive))), int(max(alive)) or sys.maxsize
         self._task = self.ray.remote(run_task)
         self._running: dict[Any, Job] = {}
 
@@ -79,8 +82,8 @@ class RayBackend:
             return Outcome(job.name, error=f"{error} This happened {RETRIES + 1} times.")
         except self.ray.exceptions.RayError as error:
             return Outcome(job.name, error=f"Ray gave the job up: {_first_line(error)}")
-        if answer["record"] is not None:
-            write_json(self.study / job.result, answer["record"])
+        for place, content in answer["files"].items():
+            write_atomic(self.study / place, content)
         return Outcome(job.name, error=answer["error"], duration=answer["duration"])
 
     def close(self) -> None:
@@ -94,19 +97,23 @@ class RayBackend:
 
 def run_task(order: dict[str, Any]) -> dict[str, Any]:
     """What Ray runs: a job in a process of its own, which ends with the worker of Ray."""
-    job = Job(**order["job"])
-    if not order["storage"]:
-        return _run(job, order, Path(order["study"]), None)
-    with temporary_folder() as scratch:
-        mirror = Mirror(order["storage"], scratch)
-        mirror.pull([*folders(job.arguments), str(job.log), str(job.clock)])
-        answer = _run(job, order, scratch, mirror)
-        if not answer["error"]:
-            answer["record"] = read_json(scratch / job.result)
-        return answer
+    job, files = Job(**order["job"]), {}
+    try:
+        if not order["storage"]:
+            outcome = _run(job, order, Path(order["study"]), None)
+        else:
+            with temporary_folder() as scratch:
+                mirror = Mirror(order["storage"], scratch)
+                mirror.pull([*folders(job.arguments), str(job.log), str(job.clock)])
+                outcome = _run(job, order, scratch, mirror)
+                wanted = job.log if outcome.error else job.result
+                files[str(wanted)] = (scratch / wanted).read_bytes()
+    except CurioplanError as error:
+        outcome = Outcome(job.name, error=str(error))
+    return {"error": outcome.error, "duration": outcome.duration, "files": files}
 
 
-def _run(job: Job, order: dict[str, Any], study: Path, mirror: Mirror | None) -> dict[str, Any]:
+def _run(job: Job, order: dict[str, Any], study: Path, mirror: Mirror | None) -> Outcome:
     process = JobProcess(job, order["fingerprint"], study, order["cores"], order["cwd"])
     try:
         while not process.wait(order["sync_every"]):
@@ -117,9 +124,7 @@ def _run(job: Job, order: dict[str, Any], study: Path, mirror: Mirror | None) ->
             mirror.push()
         if process.lost:
             raise WorkerLostError(outcome.error)
-        return {"error": outcome.error, "duration": outcome.duration, "record": None}
-    except RunError as error:
-        return {"error": str(error), "duration": 0.0, "record": None}
+        return outcome
     finally:
         process.end()
 
