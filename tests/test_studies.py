@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from curioplan.cli import main
 from curioplan.errors import ConfigError, RunError
 from curioplan.stages.train import load_values
 from curioplan.storage import read_json, write_json
@@ -18,7 +19,7 @@ from curioplan.studies.execute import execute
 from curioplan.studies.jobs import Job, Plan
 from curioplan.studies.reproduce import make_backend, merged, reproduce
 from curioplan.studies.schedule import describe
-from curioplan.studies.tables import tabulate
+from curioplan.studies.tables import bootstrap_interval, tabulate
 from study_jobs import leave_record
 from test_local_backend import Recorder
 
@@ -171,6 +172,13 @@ def test_a_table_shows_what_has_finished_beside_the_paper(tmp_path):
     assert (rows[1]["method"], rows[1]["mean"]) == ("own | idea", "")
 
 
+def test_intervals_are_those_of_the_bootstrap():
+    assert bootstrap_interval([0.25]) == (0.25, 0.25, 0.25)
+    mean, low, high = bootstrap_interval([0.0] * 50 + [1.0] * 50)
+    assert mean == 0.5
+    assert (low, high) == pytest.approx((0.5 - 1.645 * 0.05, 0.5 + 1.645 * 0.05), abs=0.01)
+
+
 @pytest.mark.parametrize("success", [None, "0.5", True, 1.5])
 def test_a_result_without_a_success_rate_is_named(tmp_path, success):
     study = small_study()
@@ -237,3 +245,30 @@ def test_stages_run_as_jobs_leave_a_run_that_the_library_reads(tmp_path):
     assert record["seeds"] == {"dataset": 1, "values": 2}
     assert record["settings"]["learn"]["updates"] == 20
     assert load_values(tmp_path / "runs" / "maze_umaze" / "1", seed=2) is not None
+
+
+def test_a_dry_run_needs_no_folder_and_makes_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "method", "--envs", "maze_umaze", "--seeds", "2", "--preset", "smoke", "--dry-run"]
+    assert main([*words, "--set", "explore.steps=900", "--cores", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "evaluate/maze_umaze/1/td3/0/mbp+graph" in shown
+    assert "12 jobs, 0 finished; the rest takes about" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["methods"], "There is no study methods; did you mean method?"),
+        (["method", "--seeds", "0"], "at least one environment and one seed"),
+        (["method", "--cores", "-1"], "must be at least 1, not -1"),
+        (["method", "--set", "explore.steps"], "explore.steps is not a setting: write stage.setting=value"),
+        (["method", "--set", "explore.steps=many"], "steps must be of type int, not 'many'"),
+        (["method", "--backend", "cloud"], "There is no backend cloud; there are local, ray."),
+    ],
+)
+def test_impossible_commands_are_explained(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words, "--preset", "smoke"]) == 2
+    assert message in capsys.readouterr().err

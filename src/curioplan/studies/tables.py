@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from curioplan.errors import RunError
 from curioplan.storage import write_atomic
 from curioplan.studies import paper
@@ -17,6 +19,7 @@ from curioplan.studies.catalogue import Study
 Interval = Callable[[Sequence[float]], tuple[float, float, float]]
 """Mean, and lower and upper end of its interval, of the scores of several runs."""
 NOTHING = "–"
+RESAMPLES = 10_000
 
 
 class Cell(NamedTuple):
@@ -132,6 +135,13 @@ def tabulate(study: Study, folder: Path, interval: Interval) -> Table:
         scores = [*cell.scores, _success(record["result"], entry.job)] if record else cell.scores
         row[entry.env] = Cell(scores, cell.planned + 1, published)
     return Table(study.title, cells, interval)
+
+
+def bootstrap_interval(scores: Sequence[float]) -> tuple[float, float, float]:
+    """The mean with its 90 % simple bootstrap interval: runs are drawn anew, with replacement."""
+    drawn = np.random.default_rng(0).choice(np.array(scores, float), (RESAMPLES, len(scores)))
+    low, high = np.quantile(drawn.mean(1), (0.05, 0.95))
+    return float(np.mean(scores)), float(low), float(high)
 
 
 def _success(result: dict[str, object], job: str) -> float:
