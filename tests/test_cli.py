@@ -89,6 +89,7 @@ def test_help_teaches_and_every_command_shows_an_example(capsys):
         ["data", "convert"],
         ["config"],
         ["explore"],
+        ["reproduce"],
     ):
         assert f"example:\n  curioplan {' '.join(command)}" in helped(*command)
     assert "--planner.population" in helped("explore")

@@ -15,6 +15,7 @@ from typing import Any
 from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, TrainModelConfig, preset
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
+from curioplan.studies import command as reproduce
 
 log = logging.getLogger("curioplan")
 
@@ -24,6 +25,7 @@ Goal-reaching skills from curious exploration.
   curioplan explore ENV --out RUN    curious exploration: trajectories and a model of the world
   curioplan train RUN                value function and policy for any goal, from trajectories alone
   curioplan train-model RUN          a model of the world from data there already is
+  curioplan reproduce STUDY          a study of the paper, with its figures beside ours
 
   curioplan envs                     which environments there are
   curioplan check-env ID             whether an environment of yours fits, and what it lacks
@@ -91,6 +93,18 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
     train.add_argument("--env", metavar="ENV", help="the environment of a new run")
     train.add_argument("--name", default="offline", metavar="NAME", help="what to call it (default: offline)")
     _add_settings(train, TrainModelConfig)
+
+    study = command(
+        commands,
+        "reproduce",
+        run_reproduce,
+        "Run a study of the paper, and tabulate its success rates beside the paper's",
+        "curioplan reproduce method --envs maze_umaze --seeds 2 --preset smoke\n"
+        "  curioplan reproduce all --dry-run                            (the jobs, and how long they take)\n"
+        "  curioplan reproduce graph --backend ray --storage s3://bucket/study",
+    )
+    reproduce.add_arguments(study)
+    _add_preset(study)
 
     command(commands, "envs", list_envs, "List the environments", "curioplan envs")
 
@@ -205,6 +219,12 @@ def run_train_model(arguments: Namespace) -> None:
     config = read_config(preset(arguments.preset, TrainModelConfig), arguments)
     folder = train_model(arguments.folder, config, env=arguments.env, name=arguments.name)
     print(f"model, errors and figure are in {folder}")
+
+
+def run_reproduce(arguments: Namespace) -> None:
+    """Run what a study lacks, and print its tables; or only say what there is to do."""
+    for text in reproduce.run(arguments):
+        print(text)
 
 
 def list_envs(_: Namespace) -> None:
