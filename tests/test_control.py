@@ -10,6 +10,7 @@ import curioplan
 from curioplan.config import ExploreConfig, ReachConfig, preset
 from curioplan.envs import make_env, make_task
 from curioplan.errors import ConfigError, CurioplanError
+from curioplan.graph.objectives import aggregate, aggregate_pruned
 from curioplan.stages.control import CONTROLLERS, Agent, Parts, make_controller
 from curioplan.stages.train import load_values, train
 from curioplan.values import learner_config
@@ -174,3 +175,15 @@ def test_an_agent_refuses_what_is_no_goal_or_observation(run):
         agent.act(np.zeros(3))
     with pytest.raises(CurioplanError, match="graph"):
         _ = agent.graph
+
+
+@pytest.mark.parametrize("threshold", [0.5, 5.0, 60.0])
+def test_pruned_aggregation_equals_that_of_all_edges(run, threshold):
+    values, generator = load_values(run, name="plain"), torch.Generator().manual_seed(0)
+    here = states(40) + torch.rand(40, 4, generator=generator)
+    targets = torch.rand(30, 2, generator=generator) * 3
+    remaining = torch.rand(30, generator=generator) * 80
+    lengths = values.distances(here, targets) + 1
+    promise = lengths[0] + remaining
+    pruned = aggregate_pruned(values, here, targets, remaining, threshold, promise, 1.0)
+    assert torch.allclose(pruned, aggregate(lengths, remaining, threshold), rtol=1e-4)

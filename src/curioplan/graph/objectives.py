@@ -13,7 +13,12 @@ from curioplan.graph.graph import Graph, Routes
 from curioplan.graph.search import Indices, Lengths
 from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
-from curioplan.values import Distances
+from curioplan.values import Distances, Values
+
+_BLOCK = 12
+"""Vertices whose edges are evaluated at a time, before it is seen which others can still win."""
+_PAIRS = 16_384
+"""Edges evaluated at a time."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,39 @@ class Wayfinder:
         threshold = self.routes(slot).threshold(lengths, direct)
         self._here[slot] = Whereabouts(state.clone(), lengths, direct, threshold)
         return self._here[slot]
+
+
+def aggregate_pruned(
+    values: Values,
+    states: Tensor,
+    targets: Tensor,
+    remaining: Tensor,
+    threshold: float,
+    promise: Tensor,
+    arrival: float,
+) -> Tensor:
+    """As `aggregate` of lengths between states (N, ·) and targets (m, ·), of which only few are evaluated.
+
+    Vertices are taken in the order of what they promise (m,), a few at a time. A state's edge to one is
+    evaluated only if the rest of the way from there is shorter than the best way found so far.
+    """
+    best = torch.full((len(states),), torch.inf)
+    order = promise.argsort()
+    blocks = [order[:4], *order[4:].split(_BLOCK)]
+    for block in blocks:
+        left = remaining[block]
+        limits = (best[:, None] - left - arrival).clamp_(max=threshold - arrival)
+        row, column = torch.nonzero(limits > 0, as_tuple=True)
+        for part in torch.arange(len(row)).split(_PAIRS):
+            r, c = row[part], column[part]
+            steps = values.distances_within(states[r], targets[block[c]], limits[r, c]) + arrival
+            total = torch.where(steps <= threshold, steps + left[c], torch.inf)
+            best.scatter_reduce_(0, r, total, "amin")
+    lost = torch.nonzero(torch.isinf(best))[:, 0]
+    if len(lost):
+        lengths = values.distances(states[lost], targets).add_(arrival)
+        best[lost] = aggregate(lengths, remaining, threshold)
+    return best
 
 
 @dataclass(frozen=True)

@@ -98,25 +98,30 @@ class Learner(ABC):
     def policy(self, states: Tensor, goals: Tensor) -> Tensor:
         """Actions (learners, N, action_dim) in [−1, 1], for normalised states and goals."""
 
+    def logits_above(self, states: Tensor, goals: Tensor, least: Tensor) -> Tensor:
+        """As `logits`, but where they are below `least` (N,), any number below it will do."""
+        return self.logits(states, goals)
+
     # What follows
 
     @torch.no_grad()
     def value(self, states: Tensor, goals: Tensor) -> Tensor:
         """V(s; g) in [0, 1] of states (N, ·) and goals (N, ·), for each learner (learners, N)."""
-        return self.logits(*self._inputs(states, goals)).sigmoid()
+        return self.logits(*self.inputs(states, goals)).sigmoid()
 
     @torch.no_grad()
     def distance(self, states: Tensor, goals: Tensor) -> Tensor:
         """Temporal distance d(s; g) = log_γ V(s; g) ≥ 0 in steps, (learners, N); precise however far."""
-        logits = self.logits(*self._inputs(states, goals))
+        logits = self.logits(*self.inputs(states, goals))
         return torch.nn.functional.logsigmoid(logits) / math.log(self.problem.gamma)
 
     @torch.no_grad()
     def act(self, states: Tensor, goals: Tensor) -> Tensor:
         """Actions π(s; g) of states (N, ·) and goals (N, ·), for each learner (learners, N, action_dim)."""
-        return self.problem.bounded(self.policy(*self._inputs(states, goals)))
+        return self.problem.bounded(self.policy(*self.inputs(states, goals)))
 
-    def _inputs(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+    def inputs(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+        """States and goals (N, ·) as networks take them: normalised, for each learner (learners, N, ·)."""
         shape = (len(self.seeds), -1, -1)
         return (
             self.problem.states.normalise(states).expand(shape),

@@ -74,6 +74,14 @@ class Values:
             out[start : start + rows] = self.distance(*pairs).view(len(part), len(goals))
         return out
 
+    @torch.no_grad()
+    def distances_within(self, states: Tensor, goals: Tensor, limits: Tensor) -> Tensor:
+        """As `distance`, (N,), but where it exceeds a limit, any number above that will do."""
+        # What rounding might take away is given in advance.
+        least = torch.logit(self.gamma ** limits.clamp(min=0), eps=1e-7) - 1e-3
+        logits = self.learner.logits_above(*self.learner.inputs(states, self.task_goals(goals)), least)
+        return functional.logsigmoid(logits[0]) / math.log(self.gamma)
+
     def task_goals(self, goals: Tensor) -> Tensor:
         """Goals of the task, met by any state that achieves them, as `distances` takes them."""
         return self.learner.problem.task_goals(goals)
