@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from curioplan.storage import load_tree, read_json, save_tree, write_json
 
 STAGE = "evaluations"
 
-__all__ = ["Outcome", "evaluate", "load_outcomes", "run_cases", "run_evaluation"]
+__all__ = ["Outcome", "evaluate", "format_result", "load_outcomes", "run_cases", "run_evaluation"]
 
 
 def evaluate(
@@ -248,14 +249,46 @@ def load_outcomes(folder: str | Path) -> list[Outcome]:
         raise RunError(f"{path} does not hold the trajectories of an evaluation.") from None
 
 
+def format_result(folder: str | Path) -> str:
+    """The result of an evaluation as a table, a line per case."""
+    result = read_json(Path(folder) / "result.json")
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for entry in result["cases"]:
+        cases.setdefault(entry["case"], []).append(entry)
+    width = max(4, *map(len, cases))
+    lines = [f"{'case':<{width}}  reached   steps  length      Hz"]
+    for name, entries in cases.items():
+        reached = f"{sum(entry['success'] for entry in entries)}/{len(entries)}"
+        means = [_mean(entry[key] for entry in entries) for key in ("steps", "path_length", "rate")]
+        steps, length, rate = ("-" if mean is None else f"{mean:.4g}" for mean in means)
+        lines.append(f"{name:<{width}}  {reached:>7} {steps:>7} {length:>7} {rate:>7}")
+    low, high = result["interval"]
+    lines.append(
+        f"success {result['success']:.3f}, {result['confidence']:.0%} interval {low:.3f} to {high:.3f} over "
+        f"{result['episodes']} episodes of {result['controller']} in {result['task']}"
+    )
+    return "\n".join(lines)
+
+
+def uses_values(config: EvaluateConfig) -> bool:
+    """Whether the controller needs a value function."""
+    return config.controller != "mbp+sparse"
+
+
 def default_name(config: EvaluateConfig) -> str:
     """The controller and what it is made of: mbp-graph-td3-0, or actor-td3-0-random-20."""
     words = [config.controller.replace("+", "-")]
-    if _uses_values(config):
+    if uses_values(config):
         words += [config.values or config.algo, str(config.seed)]
     cases = Path(config.cases).stem if config.cases.endswith(".json") else config.cases
     words += [config.model, cases]
     return re.sub(r"[^\w.]+", "-", "-".join(word for word in words if word)).strip("-.")[:100]
+
+
+def _mean(numbers: Iterable[float | None]) -> float | None:
+    """The mean of those that are there."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:
@@ -270,13 +303,9 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _uses_values(config: EvaluateConfig) -> bool:
-    return config.controller != "mbp+sparse"
-
-
 def _data(parts: Parts, config: EvaluateConfig) -> TrajectoryStore:
     """The data that random goals are drawn from: what the values were learned from, or the exploration."""
-    if _uses_values(config):
+    if uses_values(config):
         return parts.data()
     return gather("", parts.run / "explore" / "data", parts.task)
 
@@ -284,7 +313,7 @@ def _data(parts: Parts, config: EvaluateConfig) -> TrajectoryStore:
 def _fingerprints(parts: Parts, config: EvaluateConfig, cases: list[Case]) -> dict[str, str]:
     """Checksums of all that the result rests on beside the settings."""
     found = {"goals": json.dumps([astuple(as_floats(case)) for case in cases]).encode()}
-    if _uses_values(config):
+    if uses_values(config):
         found["values"] = parts.values_path().read_bytes()
     if config.controller != "actor":
         found["weights of the model"] = find_model(parts.run, config.model).read_bytes()
