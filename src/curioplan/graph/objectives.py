@@ -106,7 +106,7 @@ class AggregatedValue:
         return torch.stack(worth)
 
     def distance(self, slot: int, state: Tensor, others: Tensor, horizon: int) -> Tensor:
-        """d̄(x, g) of states x (N, observation) that a slot's episode may be in after `horizon` steps, (N,)."""
+        """d̄(x, g) of states x (N, observation) that a slot may be in after `horizon` steps, (N,)."""
         find = self.wayfinder
         here, graph = find.locate(slot, state), find.graph
         remaining = find.routes(slot).ways(here.threshold).remaining
