@@ -121,7 +121,8 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         nargs="?",
         const="",
         metavar="CASES",
-        help="film the first run of these cases, by name, or of all",
+        help="film the first run of these cases, by name, or of all: as MP4 with the extra video installed, "
+        "else as GIF",
     )
     _add_settings(evaluate, EvaluateConfig)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -151,6 +151,13 @@ def begin_case(env: gym.Env, case: Case, seed: int) -> Observation:
             "curioplan check-env tells more."
         )
     return {name: np.asarray(value, np.float64) for name, value in seen.items()}
+
+
+def replay(env: gym.Env, outcome: Outcome) -> Iterator[Observation]:
+    """Live through an episode again, step by step: all its observations, the first included."""
+    yield begin_case(env, outcome.case, outcome.seed)
+    for action in outcome.actions.numpy():
+        yield env.step(action)[0]
 
 
 @dataclass

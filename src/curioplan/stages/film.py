@@ -16,7 +16,7 @@ from curioplan.errors import EnvError, RunError
 from curioplan.runs import read_run, stage_name
 from curioplan.stages.cases import named_cases
 from curioplan.stages.control import Parts
-from curioplan.stages.episodes import Outcome, begin_case
+from curioplan.stages.episodes import Outcome, replay
 from curioplan.stages.evaluate import STAGE, load_outcomes, uses_values
 from curioplan.storage import read_json
 from curioplan.values import Values
@@ -73,15 +73,12 @@ def rendered(task: Task, outcome: Outcome) -> Iterator[Frame]:
     """Frames of an episode as its environment renders them, from its start and its actions."""
     shown = set(_shown(outcome))
     with closing(make_env(task.env, render_mode="rgb_array")) as env:
-        begin_case(env, outcome.case, outcome.seed)
-        for step in range(len(outcome.actions) + 1):
+        for step, _ in enumerate(replay(env, outcome)):
             if step in shown:
                 frame = np.asarray(env.render())
                 if frame.ndim != 3 or frame.dtype != np.uint8:
                     raise EnvError(f"{task.name} does not render frames of bytes, (height, width, 3).")
                 yield captioned(frame[..., :3], _caption(task, outcome, step))
-            if step < len(outcome.actions):
-                env.step(outcome.actions[step].numpy())
 
 
 def _shown(outcome: Outcome) -> list[int]:
