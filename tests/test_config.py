@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from curioplan.config import (
     PRESETS,
+    EvaluateConfig,
     ExploreConfig,
     LearnConfig,
     ReachConfig,
@@ -19,7 +20,7 @@ from curioplan.config import (
 from curioplan.errors import ConfigError
 from curioplan.options import Parser, add_config, field_docs, read_config
 
-STAGES = (ExploreConfig, LearnConfig, ReachConfig)
+STAGES = (ExploreConfig, LearnConfig, ReachConfig, EvaluateConfig)
 
 
 def parse(config, *arguments):
@@ -37,7 +38,7 @@ def classes(config):
 
 
 def test_paper_preset_holds_the_values_of_the_paper():
-    explore, learn, reach = (preset("paper", stage) for stage in STAGES)
+    explore, learn, reach, evaluate = (preset("paper", stage) for stage in STAGES)
     model, planner = explore.model, explore.planner
     assert (explore.steps, explore.warmup_steps, explore.epochs) == (200_000, 3000, 12)
     assert (model.members, model.elites, model.layers, model.units) == (7, 5, 4, 200)
@@ -60,6 +61,7 @@ def test_paper_preset_holds_the_values_of_the_paper():
     )
     assert (graph.density_goals, graph.density_scale, graph.max_distance) == (1000, 20, 500)
     assert (graph.near_vertices, graph.preselect, graph.arrival, graph.candidates) == (100, "nearest", 0, 0)
+    assert evaluate.reach == reach
 
 
 @pytest.mark.parametrize("stage", STAGES)

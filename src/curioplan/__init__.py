@@ -12,13 +12,18 @@ from curioplan.errors import CurioplanError
 __version__ = metadata.version("curioplan")
 
 _LAZY = {
+    "Agent": "curioplan.stages.control:Agent",
+    "EvaluateConfig": "curioplan.config:EvaluateConfig",
     "ExploreConfig": "curioplan.config:ExploreConfig",
+    "ReachConfig": "curioplan.config:ReachConfig",
     "TrainModelConfig": "curioplan.config:TrainModelConfig",
     "TrajectoryStore": "curioplan.data:TrajectoryStore",
+    "evaluate": "curioplan.stages.evaluate:evaluate",
     "explore": "curioplan.stages.explore:explore",
     "load_data": "curioplan.data:load",
     "load_model": "curioplan.stages.train_model:load_model",
     "learner_config": "curioplan.values:learner_config",
+    "load_outcomes": "curioplan.stages.evaluate:load_outcomes",
     "load_values": "curioplan.stages.train:load_values",
     "preset": "curioplan.config:preset",
     "save_data": "curioplan.data:save_minari",

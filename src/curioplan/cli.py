@@ -12,7 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, TrainModelConfig, preset
+from curioplan.config import (
+    PRESETS,
+    EvaluateConfig,
+    ExploreConfig,
+    LearnConfig,
+    ReachConfig,
+    TrainModelConfig,
+    preset,
+)
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
 from curioplan.studies import command as reproduce
@@ -25,6 +33,7 @@ Goal-reaching skills from curious exploration.
   curioplan explore ENV --out RUN    curious exploration: trajectories and a model of the world
   curioplan train RUN                value function and policy for any goal, from trajectories alone
   curioplan train-model RUN          a model of the world from data there already is
+  curioplan evaluate RUN             how often goals are reached, and how
   curioplan reproduce STUDY          a study of the paper, with its figures beside ours
 
   curioplan envs                     which environments there are
@@ -39,6 +48,7 @@ STAGES = {
     "train-model": TrainModelConfig,
     "learn": LearnConfig,
     "reach": ReachConfig,
+    "evaluate": EvaluateConfig,
 }
 
 
@@ -93,6 +103,30 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
     train.add_argument("--env", metavar="ENV", help="the environment of a new run")
     train.add_argument("--name", default="offline", metavar="NAME", help="what to call it (default: offline)")
     _add_settings(train, TrainModelConfig)
+
+    evaluate = command(
+        commands,
+        "evaluate",
+        run_evaluate,
+        "Try to reach the goals of a run's task, or yours, and say how often it went well",
+        "curioplan evaluate runs/maze\n"
+        "  curioplan evaluate runs/maze --controller actor --seeds 3\n"
+        "  curioplan evaluate runs/maze --cases goals.json --video      (as [[1, 10], [7, 1]])\n"
+        "  curioplan evaluate runs/maze --cases random:20 --algo iql",
+    )
+    evaluate.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+    evaluate.add_argument(
+        "--name", default="", metavar="NAME", help="what to call the result (default: controller and values)"
+    )
+    evaluate.add_argument(
+        "--video",
+        nargs="?",
+        const="",
+        metavar="CASES",
+        help="film the first run of these cases, by name, or of all: as MP4 with the extra video installed, "
+        "else as GIF",
+    )
+    _add_settings(evaluate, EvaluateConfig)
 
     study = command(
         commands,
@@ -219,6 +253,20 @@ def run_train_model(arguments: Namespace) -> None:
     config = read_config(preset(arguments.preset, TrainModelConfig), arguments)
     folder = train_model(arguments.folder, config, env=arguments.env, name=arguments.name)
     print(f"model, errors and figure are in {folder}")
+
+
+def run_evaluate(arguments: Namespace) -> None:
+    """Evaluate, and say what was reached and where it is."""
+    from curioplan.stages.evaluate import format_result, run_evaluation
+    from curioplan.stages.film import film
+
+    config = read_config(preset(arguments.preset, EvaluateConfig), arguments)
+    folder = run_evaluation(arguments.folder, config, name=arguments.name)
+    print(format_result(folder))
+    print(f"result and trajectories are in {folder}")
+    if arguments.video is not None:
+        videos = film(arguments.folder, folder.name, arguments.video)
+        print(f"videos: {', '.join(str(path) for path in videos)}")
 
 
 def run_reproduce(arguments: Namespace) -> None:

@@ -331,8 +331,41 @@ class ReachConfig:
         _require(self, "at least 0", "seed", "horizon")
 
 
-StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig
-Config = TypeVar("Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig)
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Evaluation: how often a controller reaches the goals of given cases."""
+
+    controller: str = "mbp+graph"
+    """What acts: the policy (actor), planning (mbp) towards values, aggregated over a graph (mbp+graph or
+    mbp+graph-uniform), towards the goal alone (mbp+sparse), or towards SORB's subgoals (mbp+sorb-10)."""
+    algo: str = "td3"
+    """Learner of the value function."""
+    seed: int = 0
+    """Seed of the value function."""
+    values: str = ""
+    """Name of the training of the value function, if it was given one."""
+    model: str = ""
+    """Dynamics model: empty for exploration's, else a name given to train-model."""
+    cases: str = ""
+    """What to reach: empty for all cases of the task; else some of their names, separated by commas, a file
+    of goals ending in .json, or random:N for so many goals that the data achieve."""
+    seeds: int = 1
+    """How often each case is run, with consecutive seeds of everything random, the first being reach.seed."""
+    together: int = 24
+    """Cases planned in one batch, at most; each takes an environment of its own."""
+    threads: int = 0
+    """CPU threads to compute with; 0 takes all."""
+    reach: ReachConfig = field(default_factory=ReachConfig)
+    """How goals are reached."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "seeds", "together")
+        _require(self, "at least 0", "seed", "threads")
+
+
+StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig | EvaluateConfig
+Config = TypeVar("Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig, EvaluateConfig)
 
 _CPU_MODEL = ModelConfig(
     members=5, elites=5, layers=3, units=128, learning_rate=2e-3, batch_size=256, beta=0.5
@@ -345,6 +378,16 @@ _CPU_GRAPH = GraphConfig(
 )
 _SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batch_size=64)
 _SMOKE_PLANNER = replace(_CPU_PLANNER, population=16)
+_CPU_REACH = ReachConfig(
+    valuing="mean",
+    graph=_CPU_GRAPH,
+    planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
+)
+_SMOKE_REACH = ReachConfig(
+    valuing="mean",
+    planner=replace(_SMOKE_PLANNER, propagation="mean"),
+    graph=replace(_CPU_GRAPH, vertices=50, candidates=500, density_goals=50),
+)
 
 _PRESETS: dict[PresetName, dict[type, Any]] = {
     "paper": {
@@ -352,6 +395,7 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         TrainModelConfig: TrainModelConfig(),
         LearnConfig: LearnConfig(),
         ReachConfig: ReachConfig(),
+        EvaluateConfig: EvaluateConfig(),
     },
     "cpu": {
         ExploreConfig: ExploreConfig(updates_per_step=0.5, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER),
@@ -365,11 +409,8 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             critic_loss="cross-entropy",
             quick_units=128,
         ),
-        ReachConfig: ReachConfig(
-            valuing="mean",
-            planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
-            graph=_CPU_GRAPH,
-        ),
+        ReachConfig: _CPU_REACH,
+        EvaluateConfig: EvaluateConfig(reach=_CPU_REACH),
     },
     "smoke": {
         ExploreConfig: ExploreConfig(
@@ -392,11 +433,8 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             critic_learning_rate=1e-3,
             quick_units=32,
         ),
-        ReachConfig: ReachConfig(
-            valuing="mean",
-            planner=replace(_SMOKE_PLANNER, propagation="mean"),
-            graph=replace(_CPU_GRAPH, vertices=50, candidates=500, density_goals=50),
-        ),
+        ReachConfig: _SMOKE_REACH,
+        EvaluateConfig: EvaluateConfig(threads=1, reach=_SMOKE_REACH),
     },
 }
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from curioplan.config import GraphConfig, ReachConfig, preset
-from curioplan.data import gather
+from curioplan.data import TrajectoryStore, gather
 from curioplan.envs import Task, make_task
 from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.graph import AggregatedValue, Graph, GraphView, NextSubgoal, Wayfinder, view
@@ -127,17 +127,20 @@ class Parts:
         """The dynamics model."""
         return load_model(self.run, self.model_name)
 
+    def data(self) -> TrajectoryStore:
+        """The trajectories that the value function was learned from."""
+        settings = _training_settings(self.values_path().parent)
+        own = self.run / "explore" / "data"
+        return gather(settings["data"], own, self.task, size=settings["size"], seed=settings["seed"])
+
     def graph(self, values: Distances, config: GraphConfig) -> Graph:
         """The graph of a value function, kept beside it once it was made."""
         path = self.values_path()
         kept = path.parent / "graphs" / f"{path.stem}-{self._graph_key(path, config)}.safetensors"
         if kept.is_file():
             return Graph(**load_tree(kept))
-        settings = _training_settings(path.parent)
-        own = self.run / "explore" / "data"
-        store = gather(settings["data"], own, self.task, size=settings["size"], seed=settings["seed"])
         seed = seed_for(self.config.seed, "graph")
-        graph = Graph.build(values, store, config, self.task.graph_vertices, seed)
+        graph = Graph.build(values, self.data(), config, self.task.graph_vertices, seed)
         kept.parent.mkdir(exist_ok=True)
         save_tree(kept, graph.state())
         return graph
