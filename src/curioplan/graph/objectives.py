@@ -172,13 +172,13 @@ class AggregatedValue:
         find = self.wayfinder
         here, graph = find.locate(slot, state), find.graph
         remaining = find.routes(slot).ways(here.threshold).remaining
-        connected = self._preselected(here, remaining, horizon)
+        connected = self.preselected(here, remaining, horizon)
         # The goal is one more vertex, with nothing left to go.
         left = torch.from_numpy(np.append(remaining[connected], 0.0)).float()
         targets = torch.cat([graph.targets[torch.from_numpy(connected)], find.goals[slot : slot + 1]])
         return aggregate(find.lengths(others, targets), left, here.threshold)
 
-    def _preselected(self, here: Whereabouts, remaining: Lengths, horizon: int) -> Indices:
+    def preselected(self, here: Whereabouts, remaining: Lengths, horizon: int) -> Indices:
         """The vertices to look at."""
         connected = np.flatnonzero(np.isfinite(remaining))
         cost = here.from_here
