@@ -58,7 +58,7 @@ class Session:
         self._agents: dict[str, Agent] = {}
         self._told: dict[str, tuple[float, ...]] = {}  # their goals
         self._start = replace(self.task.cases[0], goal=None) if self.task.cases else Case("")
-        self._episodes = 0
+        self._episodes = self._answered = 0
         self._pushes: deque[NDArray[np.float32]] = deque()
         self._unsettled, self._ended = 0, False
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
@@ -90,6 +90,7 @@ class Session:
         """Do what a message asks for, and say how things are then."""
 
         def obey() -> None:
+            self._answered += 1
             kind, fields = read_message(text)
             getattr(self, f"_do_{kind}")(**fields)
 
@@ -111,6 +112,7 @@ class Session:
                 with torch.no_grad():
                     part()
             except CurioplanError as error:
+                self.paused |= work == self._step
                 said.append({"type": "error", "text": str(error)})
             except Exception as error:  # of an environment that is not ours, say
                 log.exception("The playground stumbled.")
@@ -167,10 +169,10 @@ class Session:
         size = min(2, len(action))
         action[:size] += np.clip(by[:size], -1, 1) * (high - low)[:size] / 2
         self._require_time()
+        if self.goal is not None:
+            self._go(afresh=self.phase == "idle")
         self._pushes = deque([action.astype(np.float32)] * PUSH_STEPS)
         self._unsettled = PUSH_STEPS + UNSETTLED
-        if self.goal is not None:
-            self._go()
 
     def _do_move(self, to: tuple[float, ...]) -> None:
         """Put the agent elsewhere on the map, all else being as it was."""
@@ -190,7 +192,9 @@ class Session:
         self._agent(name)  # may refuse
         self.controller = name
         self._seconds.clear()
-        if self.goal is not None:
+        if self.goal is not None and self.phase == "idle":  # another controller could not go there
+            self._go(afresh=True)
+        elif self.goal is not None:
             self._instruct(name)
 
     def _do_show(self, landscape: str, graph: bool, plans: bool) -> None:
@@ -216,10 +220,10 @@ class Session:
 
     def _do_step(self) -> None:
         self.paused = True
-        if self.goal is None and not self._pushes:
-            raise EnvError("Choose a goal first.")
         if self.phase == "reached":
             raise EnvError("The goal is reached; choose another, or push the agent away from it.")
+        if self.phase == "idle" and not self._pushes:
+            raise EnvError("Choose a goal first.")
         self._step()
 
     def _do_reset(self) -> None:
@@ -248,10 +252,11 @@ class Session:
     def _go(self, *, afresh: bool = False) -> None:
         """Set out for the goal, with all the time an episode has."""
         self._require_time()
+        if afresh:
+            self._unsettled, self.phase = 0, "idle"
+            self._instruct(self.controller)  # which may fail
         self.steps, self.phase = 0, "going"
         if afresh:
-            self._unsettled = 0
-            self._instruct(self.controller)
             self._arrive()
 
     def _require_time(self) -> None:
@@ -325,6 +330,7 @@ class Session:
         rate = len(self._seconds) / sum(self._seconds) if self._seconds else None
         return {
             "type": "state",
+            "answered": self._answered,
             "episode": self._episodes,
             "steps": self.steps,
             "phase": self.phase,
