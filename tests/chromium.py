@@ -39,9 +39,7 @@ class Chromium:
         socket = connect(f"ws://127.0.0.1:{number}{path}", max_size=None, ping_interval=None)
         self._socket, self._session = socket, None
         page = next(
-            target
-            for target in self.command("Target.getTargets")["targetInfos"]
-            if target["type"] == "page"
+            target for target in self.command("Target.getTargets")["targetInfos"] if target["type"] == "page"
         )
         attached = self.command("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]

@@ -26,10 +26,12 @@ export class MapView {
   resize() {
     const shown = this.canvas.clientWidth || 640;
     const ratio = Math.min(window.devicePixelRatio || 1, 3);
-    this.canvas.width = Math.round(shown * ratio);
-    this.canvas.height = Math.round((this.canvas.width * this.height) / this.width);
-    this.scale = this.canvas.width / this.width;
-    this.draw();
+    const width = Math.round(shown * ratio);
+    if (width === this.canvas.width && this.scale) return;
+    this.canvas.width = width; // which clears it, so it is painted at once
+    this.canvas.height = Math.round((width * this.height) / this.width);
+    this.scale = width / this.width;
+    this.paint();
   }
 
   // From a position to pixels of the canvas, and from a pointer on the page to a position.
@@ -104,9 +106,9 @@ export class MapView {
   paintGraph(colour) {
     const { context, scale, graph } = this;
     const places = graph.vertices.map((vertex) => this.pixel(vertex));
-    context.strokeStyle = context.fillStyle = colour("edge");
-    context.globalAlpha = 0.45;
-    context.lineWidth = scale * 0.008;
+    context.strokeStyle = context.fillStyle = this.landscape ? "#fff" : colour("edge");
+    context.globalAlpha = 0.5;
+    context.lineWidth = Math.max(1, scale * 0.01);
     context.beginPath();
     for (const [from, to] of graph.edges) {
       context.moveTo(...places[from]);
@@ -114,7 +116,7 @@ export class MapView {
     }
     context.stroke();
     context.globalAlpha = 1;
-    for (const place of places) this.disc(place, 0.022);
+    for (const place of places) this.disc(place, 0.03);
     if (!this.state?.goal) return;
     const way = graph.path.map((vertex) => places[vertex]);
     const ends = this.map.goal_is_place ? [this.pixel(this.state.goal)] : [];
