@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from websockets.sync.client import connect
@@ -28,7 +29,7 @@ class Chromium:
         arguments += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
         with (Path(folder).parent / "chromium.log").open("wb") as log:
             self._process = subprocess.Popen([PROGRAM, *arguments], stdout=log, stderr=log)
-        self._socket = None
+        self._stack, self._session = ExitStack(), None
         port = Path(folder) / "DevToolsActivePort"
         self.until(lambda: port.is_file() and port.read_text().count("\n") and self._attach(port), 60)
         for domain in ("Page", "Runtime", "Log"):
@@ -36,8 +37,8 @@ class Chromium:
 
     def _attach(self, port):
         number, path = port.read_text().splitlines()[:2]
-        socket = connect(f"ws://127.0.0.1:{number}{path}", max_size=None, ping_interval=None)
-        self._socket, self._session = socket, None
+        address = f"ws://127.0.0.1:{number}{path}"
+        self._socket = self._stack.enter_context(connect(address, max_size=None, ping_interval=None))
         page = next(
             target for target in self.command("Target.getTargets")["targetInfos"] if target["type"] == "page"
         )
@@ -47,8 +48,7 @@ class Chromium:
 
     def close(self):
         """End it."""
-        if self._socket is not None:
-            self._socket.close()
+        self._stack.close()
         self._process.terminate()
         try:
             self._process.wait(20)

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -99,6 +99,14 @@ def get(address, path="/", *headers, host=None):
     return int(head.split()[1]), head.decode(), body
 
 
+def _until_all_are_closed():
+    """Wait until no session is left."""
+    end = time.monotonic() + 30
+    while any(thread.name.startswith("session") for thread in threading.enumerate()):
+        assert time.monotonic() < end, "closed tabs still take up room"
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [("/", "text/html"), ("/app.js", "text/javascript"), ("/map.js", "text/javascript"),
@@ -176,37 +184,31 @@ def test_every_tab_has_a_world_of_its_own(address):
 
 
 def test_too_many_tabs_are_told_so_and_a_closed_one_makes_room(address):
-    pages = [tab(address) for _ in range(MOST_SESSIONS)]
-    for page in pages:
-        receive(page, "hello")
-    with tab(address) as late:
-        assert "close one" in receive(late, "error")["text"]
-        with pytest.raises(ConnectionClosed):
-            late.recv(10)
-    for page in pages:
-        page.socket.shutdown(socket.SHUT_RDWR)  # as when a browser is killed
-    _until_there_is_room(address)
-
-
-def _until_there_is_room(address):
-    for _ in range(100):
-        with tab(address) as page:
-            if json.loads(page.recv(60))["type"] == "hello":
-                return
-        time.sleep(0.1)
-    pytest.fail("closed tabs still take up room")
+    _until_all_are_closed()
+    with ExitStack() as stack:
+        pages = [stack.enter_context(tab(address)) for _ in range(MOST_SESSIONS)]
+        for page in pages:
+            receive(page, "hello")
+        with tab(address) as late:
+            assert "close one" in receive(late, "error")["text"]
+            with pytest.raises(ConnectionClosed):
+                late.recv(10)
+        for page in pages:
+            page.socket.shutdown(socket.SHUT_RDWR)  # as when a browser is killed
+    _until_all_are_closed()
 
 
 def test_a_tab_closed_in_the_midst_of_planning_frees_its_session(address, monkeypatch):
     closed = threading.Event()
     before = server.Session.close
     monkeypatch.setattr(server.Session, "close", lambda self: (before(self), closed.set()))
-    page = tab(address)
-    page.send('{"type": "goal", "goal": [2.8, 0.8]}')
-    while receive(page, "state")["steps"] < 2:
-        pass
-    page.socket.shutdown(socket.SHUT_RDWR)
-    assert closed.wait(30)
+    with tab(address) as page:
+        page.send('{"type": "goal", "goal": [2.8, 0.8]}')
+        while receive(page, "state")["steps"] < 2:
+            pass
+        page.socket.shutdown(socket.SHUT_RDWR)
+        assert closed.wait(30)
+    _until_all_are_closed()
 
 
 def test_the_server_answers_while_an_agent_thinks(playground, monkeypatch):
@@ -234,7 +236,7 @@ def test_each_malformed_message_is_answered_by_an_error(address, messages):
         for message in messages:
             page.send(message)
             assert receive(page, "error")["text"]
-    _until_there_is_room(address)
+    _until_all_are_closed()
 
 
 def test_a_message_of_a_megabyte_ends_its_connection_alone(address):

@@ -18,10 +18,9 @@ from curioplan.errors import CurioplanError, RunError
 from curioplan.web.messages import FIELDS, LARGEST, MessageError, read_message
 from curioplan.web.playground import Playground
 from curioplan.web.session import PUSH_STEPS, Session
-from scripted import Idle
+from scripted import Guide, Idle
 
 SMOKE = preset("smoke", ReachConfig)
-NEAR = (0.9, 1.7)  # where even an agent of little training gets to
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +75,15 @@ def test_a_page_learns_the_map_the_goals_and_the_controllers(session):
     assert session.advance() == [], "without a goal no time passes"
 
 
-def test_the_agent_goes_where_it_is_clicked_and_stops_there(session):
-    ask(session, "controller", name="mbp")
-    assert state(ask(session, "click", at=list(NEAR)))["phase"] == "going"
-    for _ in range(session.task.episode_length):
+def test_an_agent_that_knows_the_way_goes_where_it_is_clicked_and_stops_there(playground, monkeypatch):
+    goal = (2.8, 0.8)
+    monkeypatch.setattr("curioplan.web.session.make_controller", lambda *_: Guide(playground.parts.task))
+    session = Session(playground)
+    assert state(ask(session, "click", at=list(goal)))["phase"] == "going"
+    while session.running:
         now = state(session.advance())
-        if not session.running:
-            break
     assert now["phase"] == "reached"
-    assert np.linalg.norm(np.array(now["achieved"]) - NEAR) < 0.5
+    assert np.linalg.norm(np.array(now["achieved"]) - goal) < 0.5
     assert now["rate"] > 0
     assert session.advance() == []
 
