@@ -24,6 +24,7 @@ from curioplan.config import (
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
 from curioplan.studies import command as reproduce
+from curioplan.web import command as playground
 
 log = logging.getLogger("curioplan")
 
@@ -34,6 +35,7 @@ Goal-reaching skills from curious exploration.
   curioplan train RUN                value function and policy for any goal, from trajectories alone
   curioplan train-model RUN          a model of the world from data there already is
   curioplan evaluate RUN             how often goals are reached, and how
+  curioplan play RUN                 a page to send the agent to goals, watch it plan, and push it about
   curioplan reproduce STUDY          a study of the paper, with its figures beside ours
 
   curioplan envs                     which environments there are
@@ -127,6 +129,16 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         "else as GIF",
     )
     _add_settings(evaluate, EvaluateConfig)
+
+    play = command(
+        commands,
+        "play",
+        run_play,
+        "Open a page on which the agent of a run can be sent to goals, watched and pushed off course",
+        "curioplan play runs/maze\n  curioplan play runs/maze --algo iql --port 9000 --no-open",
+    )
+    playground.add_arguments(play)
+    _add_settings(play, ReachConfig)
 
     study = command(
         commands,
@@ -267,6 +279,12 @@ def run_evaluate(arguments: Namespace) -> None:
     if arguments.video is not None:
         videos = film(arguments.folder, folder.name, arguments.video)
         print(f"videos: {', '.join(str(path) for path in videos)}")
+
+
+def run_play(arguments: Namespace) -> None:
+    """Serve the playground, and say where it is."""
+    config = read_config(preset(arguments.preset, ReachConfig), arguments)
+    playground.run(arguments, config, lambda text: print(text, flush=True))
 
 
 def run_reproduce(arguments: Namespace) -> None:

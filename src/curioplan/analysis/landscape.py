@@ -70,13 +70,15 @@ def landscape_figure(
         raise DataError(f"{task.name} has no map to draw values on; drawing them takes data.")
 
 
-def steps_over_map(value: ValueFunction, task: Task, plan: FloorPlan, case: Case, gamma: float) -> Floats:
+def steps_over_map(
+    value: ValueFunction, task: Task, plan: FloorPlan, case: Case, gamma: float, per_cell: int = PER_CELL
+) -> Floats:
     """The steps log_γ V to the goal of a case from points of the map, row by row; NaN in walls."""
-    free = np.kron(plan.free, np.ones((PER_CELL, PER_CELL), np.bool_))
+    free = np.kron(plan.free, np.ones((per_cell, per_cell), np.bool_))
     states = torch.zeros(int(free.sum()), task.observation_dim)
     if case.state is not None:
         states[:] = torch.tensor(case.state)
-    states[:, :2] = torch.from_numpy((np.argwhere(free) + 0.5) / PER_CELL - 0.5 - plan.offset)
+    states[:, :2] = torch.from_numpy((np.argwhere(free) + 0.5) / per_cell - 0.5 - plan.offset)
     steps = np.full(free.shape, np.nan)
     steps[free] = implied_steps(evaluate(value, states, torch.tensor(case.goal)), gamma)
     return steps
