@@ -55,10 +55,10 @@ def accuracy_figure(cases: Mapping[str, AlongPath], path: Path) -> None:
             axes.set_title(f"goal {name}")
         for number, axes in enumerate(panels):
             axes.set_visible(number < len(cases))
-            if number:
+            if number % across:
                 axes.set_ylabel("")
-                if (legend := axes.get_legend()) is not None:
-                    legend.remove()
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=1.5)
     save_figure(figure, path)
 
 
@@ -72,5 +72,5 @@ def _draw_shares(axes: Axes, place: int, outcome: str, shares: NDArray[np.float6
     width = min(0.28, 0.04 * len(shares))
     apart[order] = width * np.cos(np.arange(len(shares)) * np.pi * (3 - np.sqrt(5)) * 2)
     apart = apart if len(shares) > 1 else np.zeros(1)
-    axes.plot(place + apart, shares, marker, color=colour, markersize=4, alpha=0.75, markeredgewidth=0)
+    axes.plot(place + apart, shares, marker, color=colour, markersize=5.5, alpha=0.75, markeredgewidth=0)
     axes.plot([place - 0.35, place + 0.35], [np.median(shares)] * 2, color="black", linewidth=1.6)

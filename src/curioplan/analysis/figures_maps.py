@@ -130,6 +130,7 @@ def aggregation_figure(
         figure.colorbar(image, ax=maps, label="implied steps to the goal", extend="max", aspect=14, pad=0.01)
         draw_along(panels[-1], along)
         panels[-1].set_title("along the optimal path")
+        panels[-1].legend(loc="best", handlelength=1.5)
     save_figure(figure, path)
 
 
@@ -141,7 +142,6 @@ def draw_along(axes: Axes, along: AlongPath) -> None:
         axes.plot(along.steps, along.aggregated, color=COLOURS[0], linewidth=1.4, label=r"$\bar{V}$")
     axes.set(xlabel="steps to the goal", ylabel="value", ylim=(-0.02, 1.04))
     axes.set_xlim(max(along.steps), 0)
-    axes.legend(loc="upper left", handlelength=1.5)
 
 
 def graph_figure(

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 STAGE = "diagnosis"
 MEASURES = {
     "optima": "T-local optima",
-    "deep": "of the horizon's depth",
+    "deep": "as deep as the horizon",
     "non_monotonicity": "non-monotonicity",
 }
 """What is measured along trajectories, with its title in figures."""
@@ -199,7 +199,9 @@ class Diagnosis:
         gamma, cases = self.chosen.gamma, {}
         for path in paths:
             assert path.case.goal is not None
-            states, steps = path.states[:: self.config.stride], path.steps[:: self.config.stride]
+            last = len(path.states) - 1
+            shown = [*range(0, last, self.config.stride), last]
+            states, steps = path.states[shown], path.steps[shown]
             over = OverGraph(self.parts, self.chosen, self.config.graph, path.case.goal)
             goal = torch.tensor(path.case.goal, dtype=torch.float32)
             plain = np.mean([evaluate(values.value, states, goal) for values in self.values], axis=0)
