@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from curioplan.analysis.statistics import Interval
@@ -26,6 +27,7 @@ MARKERS = "os^Dv*PX"
 QUIET = "#8C8C8C"
 BAND = 0.18  # opacity of intervals around curves
 ACROSS = 4  # panels side by side, at most
+COLUMN = 3.4  # inches of width of a column, which a figure fills at least
 BAR = 0.26  # inches of width for each bar
 
 
@@ -45,7 +47,8 @@ def success_bars(
     """
     series = _series([list(group) for groups in results.values() for group in groups.values()])
     bars = max(sum(len(group) for group in groups.values()) + len(groups) for groups in results.values())
-    figure, panels = _panels(len(results), max(1.7, 0.6 + BAR * bars), 2.4)
+    width = max(COLUMN / min(len(results), ACROSS), 1.6, 0.5 + BAR * bars)
+    figure, panels = _panels(len(results), width, 2.4)
     with house_style():
         for axes, (name, groups) in zip(panels, results.items(), strict=False):
             for place, group in enumerate(groups.values()):
@@ -74,7 +77,7 @@ def success_curves(results: Curves, path: Path, xlabel: str) -> None:
         xlabel: What the number is.
     """
     series = _series([list(curves) for curves in results.values()])
-    figure, panels = _panels(len(results), 2.2, 2.3)
+    figure, panels = _panels(len(results), COLUMN if len(results) == 1 else 2.2, 2.3)
     with house_style():
         for axes, (name, curves) in zip(panels, results.items(), strict=False):
             for key, points in curves.items():
@@ -178,15 +181,13 @@ def _finish(
     figure: Figure, panels: Sequence[Axes], count: int, entries: Sequence[tuple[str, dict[str, object]]]
 ) -> None:
     """The label of the vertical axis, and one legend for all panels."""
-    from matplotlib.lines import Line2D
-
     for number in range(0, count, ACROSS):
         panels[number].set_ylabel("success rate")
     named = [(name, look) for name, look in entries if name]
     handles = [Line2D([], [], **look) for _, look in named]  # type: ignore[arg-type]
-    inches = figure.get_figwidth()
-    widest = max((len(name) for name, _ in named), default=0)
-    columns = max(1, min(len(named), int(inches / (0.45 + 0.062 * widest))))
+    inches, widths = figure.get_figwidth(), [0.5 + 0.066 * len(name) for name, _ in named]
+    columns = len(named) if sum(widths) <= inches else max(1, int(inches / max(widths)))
+    figure.set_figheight(figure.get_figheight() + 0.17 * (-(-len(named) // columns) - 1))
     figure.legend(
         handles,
         [name for name, _ in named],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from curioplan.config import (
     DiagnoseConfig,
     EvaluateConfig,
     ExploreConfig,
+    PresetName,
+    StageConfig,
     TrainModelConfig,
     differences,
     from_dict,
@@ -29,9 +31,7 @@ def explore_command(run: Path, env: str, settings: Settings) -> str:
     """How to explore so again."""
     config = from_dict(ExploreConfig, settings)
     words = ["curioplan", "explore", env, "--out", str(run)]
-    return _joined(
-        words + _flags(asdict(config), {name: asdict(preset(name, ExploreConfig)) for name in PRESETS})
-    )
+    return shlex.join(words + _flags(config, lambda name: preset(name, ExploreConfig)))
 
 
 def model_command(run: Path, env: str, settings: Settings, name: str) -> str:
@@ -40,8 +40,7 @@ def model_command(run: Path, env: str, settings: Settings, name: str) -> str:
     words = ["curioplan", "train-model", str(run)]
     words += ["--env", env] if config.data else []
     words += ["--name", name] if name != "offline" else []
-    starts = {chosen: asdict(preset(chosen, TrainModelConfig)) for chosen in PRESETS}
-    return _joined(words + _flags(asdict(config), starts))
+    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, TrainModelConfig)))
 
 
 def train_command(run: Path, env: str, settings: Settings, name: str) -> str:
@@ -51,8 +50,7 @@ def train_command(run: Path, env: str, settings: Settings, name: str) -> str:
     words = ["curioplan", "train", str(run), "--algo", algo]
     words += ["--env", env] if config.data else []
     words += ["--name", name] if name != training_name(config) else []
-    starts = {chosen: asdict(learner_config(algo, chosen)) for chosen in PRESETS}
-    return _joined(words + _flags(asdict(config), starts))
+    return shlex.join(words + _flags(config, lambda chosen: learner_config(algo, chosen)))
 
 
 def evaluate_command(run: Path, settings: Settings, name: str) -> str:
@@ -60,20 +58,19 @@ def evaluate_command(run: Path, settings: Settings, name: str) -> str:
     config = from_dict(EvaluateConfig, settings)
     words = ["curioplan", "evaluate", str(run)]
     words += ["--name", name] if name != evaluation_name(config) else []
-    starts = {chosen: asdict(preset(chosen, EvaluateConfig)) for chosen in PRESETS}
-    return _joined(words + _flags(asdict(config), starts))
+    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, EvaluateConfig)))
 
 
 def diagnose_command(run: Path, settings: Settings, name: str) -> str:
     """How to diagnose so again."""
     config = from_dict(DiagnoseConfig, settings)
-    starts = {chosen: asdict(preset(chosen, DiagnoseConfig)) for chosen in PRESETS}
-    return _joined(["curioplan", "diagnose", str(run), "--name", name, *_flags(asdict(config), starts)])
+    words = ["curioplan", "diagnose", str(run), "--name", name]
+    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, DiagnoseConfig)))
 
 
-def _flags(settings: Settings, starts: Mapping[str, Settings]) -> list[str]:
+def _flags(config: StageConfig, start: Callable[[PresetName], StageConfig]) -> list[str]:
     """The preset that is nearest to some settings, and what else must be said."""
-    changes = {name: differences(start, settings) for name, start in starts.items()}
+    changes = {name: differences(asdict(start(name)), asdict(config)) for name in PRESETS}
     nearest = min(changes, key=lambda name: (len(changes[name]), name != "cpu"))
     words = [] if nearest == "cpu" else ["--preset", nearest]
     for field, (_, value) in changes[nearest].items():
@@ -83,7 +80,3 @@ def _flags(settings: Settings, starts: Mapping[str, Settings]) -> list[str]:
         else:
             words.append(f"--{flag}={value}")
     return words
-
-
-def _joined(words: list[str]) -> str:
-    return shlex.join(words)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from curioplan.analysis.figures_diagnostics import OUTCOMES
 from curioplan.analysis.figures_maps import graph_figure, trapped_figure
 from curioplan.analysis.landscape import steps_over_map
 from curioplan.analysis.report import Page
@@ -25,7 +27,7 @@ from curioplan.stages.commands import (
     train_command,
 )
 from curioplan.stages.control import Parts
-from curioplan.stages.diagnose import ERRORS, MEASURES, OUTCOMES
+from curioplan.stages.diagnose import ERRORS, MEASURES
 from curioplan.stages.episodes import Outcome
 from curioplan.stages.evaluate import load_outcomes, uses_values
 from curioplan.stages.optimal import OverGraph
@@ -252,7 +254,7 @@ class Report:
         for path in sorted(run.glob("diagnosis/*/diagnosis.json")):
             lines.append(diagnose_command(run, read_json(path)["settings"], path.parent.name))
         self.written.section("To repeat it")
-        self.written.commands([*lines, f"curioplan report {run}"])
+        self.written.commands([*lines, shlex.join(["curioplan", "report", str(run)])])
 
     def _picture(self, path: Path, text: str) -> None:
         if path.is_file():
