@@ -10,7 +10,7 @@ import pytest
 
 import curioplan
 from browser import browser, find_browser
-from curioplan.analysis.report import Page
+from curioplan.analysis.report import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Page
 from curioplan.cli import build_parser, main
 from curioplan.config import DiagnoseConfig, EvaluateConfig, ExploreConfig, preset
 from curioplan.errors import RunError
@@ -174,6 +174,18 @@ def test_a_chart_leaves_out_what_is_no_number_and_says_nothing_of_nothing():
     (line,) = read.all("polyline")
     assert len(line["points"].split()) == 2
     assert "nan" not in page.html()
+
+
+@pytest.mark.parametrize("points", [[(5, 3.0)], [(5, 3.0), (9, 3.0)], [(0, -1e-9), (1, 1e12)], [(0, 0.0)]])
+def test_whatever_a_chart_shows_lies_within_it(points):
+    page = Page("charts")
+    page.section("losses")
+    page.charts({"loss": {"": points}}, "steps")
+    (line,) = Reader(page.html()).all("polyline")
+    for point in line["points"].split():
+        x, y = map(float, point.split(","))
+        assert LEFT <= x <= WIDTH - RIGHT
+        assert TOP <= y <= HEIGHT - BOTTOM
 
 
 def test_videos_that_are_too_large_are_only_named(whole, monkeypatch):

@@ -129,7 +129,7 @@ def coverage_curves(
             axes.axhline(total, color=QUIET, linewidth=0.8, linestyle="--")
             label += f", of {total}"
         axes.set(title=label, xlabel="thousand steps", ylim=(0, None), xlim=(0, None))
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside lower center", ncols=3, handlelength=1.4)
     save_figure(figure, path)
 
 

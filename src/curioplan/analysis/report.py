@@ -33,7 +33,7 @@ nav { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .8rem 0 1.2rem; }
 a { color: var(--mark); }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1.1rem;
   margin: 0 0 1rem; }
-.scroll { overflow-x: auto; } .scroll:focus-visible { outline: 2px solid var(--mark); }
+.scroll { overflow-x: auto; margin-bottom: .9rem; } .scroll:focus-visible { outline: 2px solid var(--mark); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .93rem; }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
@@ -123,7 +123,8 @@ class Page:
         source = f"data:{KINDS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
         words = escape(alt, quote=True)
         if path.suffix == ".mp4":
-            shown = f'<video controls muted playsinline aria-label="{words}" src="{source}"></video>'
+            options = 'controls muted playsinline preload="auto"'
+            shown = f'<video {options} aria-label="{words}" src="{source}"></video>'
         else:
             shown = f'<img alt="{words}" src="{source}">'
         self._add(f"<figure>{shown}<figcaption>{escape(caption or alt)}</figcaption></figure>")
@@ -176,8 +177,8 @@ def _chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], xlab
         return ""
     xs, ys = ([point[axis] for points in known.values() for point in points] for axis in (0, 1))
     x_low, x_high = min(xs), max(xs)
-    marks = _marks(min(ys), max(ys))
-    y_low, y_high = min(marks[0], min(ys)), max(marks[-1], max(ys))
+    y_low, y_high = _room(min(ys), max(ys))
+    marks = _marks(y_low, y_high)
     across = (WIDTH - LEFT - RIGHT) / ((x_high - x_low) or 1)
     down = (HEIGHT - TOP - BOTTOM) / ((y_high - y_low) or 1)
 
@@ -189,7 +190,7 @@ def _chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], xlab
         y = place(x_low, mark)[1]
         parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{mark:g}</text>')
-    for x, anchor in ((x_low, "start"), (x_high, "end")):
+    for x, anchor in ((x_low, "start"), (x_high, "end"))[: 1 if x_low == x_high else 2]:
         at = f'x="{place(x, y_low)[0]:.1f}" y="{HEIGHT - BOTTOM + 14}"'
         parts.append(f'<text {at} text-anchor="{anchor}">{x:,.0f}</text>')
     parts.append(
@@ -199,6 +200,9 @@ def _chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], xlab
         path = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in points)
         colour = COLOURS[number % 6]  # those that are seen on light and dark alike
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        if len(points) == 1:
+            x, y = place(*points[0])
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
     legend = "".join(
         f'<span style="--series: {COLOURS[number % 6]}">{escape(name)}</span>'
         for number, name in enumerate(known)
@@ -217,10 +221,16 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return [*points[:-1:every], points[-1]]
 
 
+def _room(low: float, high: float) -> tuple[float, float]:
+    """Where an axis begins and ends that shows all from low to high, or one number in its middle."""
+    if high - low <= 1e-9 * max(1e-6, abs(high)):
+        half = 0.5 * abs(high) or 0.5
+        return low - half, high + half
+    return low, high
+
+
 def _marks(low: float, high: float) -> list[float]:
     """Some round numbers between two, for an axis."""
-    if high - low <= 1e-12 * max(1.0, abs(high)):
-        return [high]
     raw = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * size for size in (1, 2, 5, 10) if power * size >= raw)
