@@ -91,6 +91,8 @@ def test_help_teaches_and_every_command_shows_an_example(capsys):
         ["explore"],
         ["reproduce"],
         ["evaluate"],
+        ["diagnose"],
+        ["report"],
     ):
         assert f"example:\n  curioplan {' '.join(command)}" in helped(*command)
     assert "--planner.population" in helped("explore")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from curioplan.config import (
     PRESETS,
+    DiagnoseConfig,
     EvaluateConfig,
     ExploreConfig,
     LearnConfig,
@@ -20,7 +21,7 @@ from curioplan.config import (
 from curioplan.errors import ConfigError
 from curioplan.options import Parser, add_config, field_docs, read_config
 
-STAGES = (ExploreConfig, LearnConfig, ReachConfig, EvaluateConfig)
+STAGES = (ExploreConfig, LearnConfig, ReachConfig, EvaluateConfig, DiagnoseConfig)
 
 
 def parse(config, *arguments):
@@ -38,7 +39,7 @@ def classes(config):
 
 
 def test_paper_preset_holds_the_values_of_the_paper():
-    explore, learn, reach, evaluate = (preset("paper", stage) for stage in STAGES)
+    explore, learn, reach, evaluate, diagnose = (preset("paper", stage) for stage in STAGES)
     model, planner = explore.model, explore.planner
     assert (explore.steps, explore.warmup_steps, explore.epochs) == (200_000, 3000, 12)
     assert (model.members, model.elites, model.layers, model.units) == (7, 5, 4, 200)
@@ -62,6 +63,7 @@ def test_paper_preset_holds_the_values_of_the_paper():
     assert (graph.density_goals, graph.density_scale, graph.max_distance) == (1000, 20, 500)
     assert (graph.near_vertices, graph.preselect, graph.arrival, graph.candidates) == (100, "nearest", 0, 0)
     assert evaluate.reach == reach
+    assert (diagnose.sequences, diagnose.stride, diagnose.graph) == (50, 1, reach.graph)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -13,11 +13,13 @@ __version__ = metadata.version("curioplan")
 
 _LAZY = {
     "Agent": "curioplan.stages.control:Agent",
+    "DiagnoseConfig": "curioplan.config:DiagnoseConfig",
     "EvaluateConfig": "curioplan.config:EvaluateConfig",
     "ExploreConfig": "curioplan.config:ExploreConfig",
     "ReachConfig": "curioplan.config:ReachConfig",
     "TrainModelConfig": "curioplan.config:TrainModelConfig",
     "TrajectoryStore": "curioplan.data:TrajectoryStore",
+    "diagnose": "curioplan.stages.diagnose:diagnose",
     "evaluate": "curioplan.stages.evaluate:evaluate",
     "explore": "curioplan.stages.explore:explore",
     "load_data": "curioplan.data:load",
@@ -26,6 +28,7 @@ _LAZY = {
     "load_outcomes": "curioplan.stages.evaluate:load_outcomes",
     "load_values": "curioplan.stages.train:load_values",
     "preset": "curioplan.config:preset",
+    "report": "curioplan.stages.report:report",
     "save_data": "curioplan.data:save_minari",
     "train": "curioplan.stages.train:train",
     "train_model": "curioplan.stages.train_model:train_model",

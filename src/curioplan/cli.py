@@ -14,6 +14,7 @@ from typing import Any
 
 from curioplan.config import (
     PRESETS,
+    DiagnoseConfig,
     EvaluateConfig,
     ExploreConfig,
     LearnConfig,
@@ -36,6 +37,8 @@ Goal-reaching skills from curious exploration.
   curioplan train-model RUN          a model of the world from data there already is
   curioplan evaluate RUN             how often goals are reached, and how
   curioplan play RUN                 a page to send the agent to goals, watch it plan, and push it about
+  curioplan diagnose RUN             where values trap, and how accurate they and the model are
+  curioplan report RUN               one page on all of that, to open in a browser
   curioplan reproduce STUDY          a study of the paper, with its figures beside ours
 
   curioplan envs                     which environments there are
@@ -51,6 +54,7 @@ STAGES = {
     "learn": LearnConfig,
     "reach": ReachConfig,
     "evaluate": EvaluateConfig,
+    "diagnose": DiagnoseConfig,
 }
 
 
@@ -139,6 +143,29 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
     )
     playground.add_arguments(play)
     _add_settings(play, ReachConfig)
+
+    diagnose = command(
+        commands,
+        "diagnose",
+        run_diagnose,
+        "Find out where values trap who climbs them, and how accurate they and the model are",
+        "curioplan diagnose runs/maze\n  curioplan diagnose runs/maze --algo iql --evaluations mbp-iql-0",
+    )
+    diagnose.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+    diagnose.add_argument(
+        "--name", default="", metavar="NAME", help="what to call it (default: as the training of the values)"
+    )
+    _add_settings(diagnose, DiagnoseConfig)
+
+    report = command(
+        commands,
+        "report",
+        run_report,
+        "Write one page about a run, which opens in any browser without a network",
+        "curioplan report runs/maze\n  curioplan report runs/maze --out maze.html",
+    )
+    report.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+    report.add_argument("--out", type=Path, metavar="FILE", help="where it goes (default: RUN/report.html)")
 
     study = command(
         commands,
@@ -285,6 +312,23 @@ def run_play(arguments: Namespace) -> None:
     """Serve the playground, and say where it is."""
     config = read_config(preset(arguments.preset, ReachConfig), arguments)
     playground.run(arguments, config, lambda text: print(text, flush=True))
+
+
+def run_diagnose(arguments: Namespace) -> None:
+    """Diagnose, and say what was found and where it is."""
+    from curioplan.stages.diagnose import diagnose, format_diagnosis
+
+    config = read_config(preset(arguments.preset, DiagnoseConfig), arguments)
+    folder = diagnose(arguments.folder, config, name=arguments.name)
+    print(format_diagnosis(folder))
+    print(f"numbers and figures are in {folder}")
+
+
+def run_report(arguments: Namespace) -> None:
+    """Write the page, and say where it is."""
+    from curioplan.stages.report import report
+
+    print(f"the report is {report(arguments.folder, arguments.out)}")
 
 
 def run_reproduce(arguments: Namespace) -> None:

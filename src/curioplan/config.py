@@ -364,8 +364,46 @@ class EvaluateConfig:
         _require(self, "at least 0", "seed", "threads")
 
 
-StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig | EvaluateConfig
-Config = TypeVar("Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig, EvaluateConfig)
+@dataclass(frozen=True)
+class DiagnoseConfig:
+    """Diagnosis: where values trap who climbs them, and how accurate they and the model are."""
+
+    algo: str = "td3"
+    """Learner of the value functions, which are all those trained together."""
+    seed: int = 0
+    """Seed of one of them, over which values are aggregated."""
+    values: str = ""
+    """Name of their training, if it was given one."""
+    model: str = ""
+    """Dynamics model: empty for exploration's, else a name given to train-model."""
+    evaluations: str = ""
+    """Evaluations whose trajectories are looked at: empty for all of the run, else their names, separated by
+    commas."""
+    horizon: int = 0
+    """Steps within which something better is looked for; 0 takes the planning horizon of the task."""
+    sequences: int = 50
+    """Random action sequences per state, which tell what can be reached."""
+    pool: int = 1000
+    """Random states of the data, the best of which counts as the best there is."""
+    stride: int = 1
+    """Steps between two states of a trajectory that are looked at."""
+    draws: int = 0
+    """Seed of everything that is drawn."""
+    threads: int = 0
+    """CPU threads to compute with; 0 takes all."""
+    graph: GraphConfig = field(default_factory=GraphConfig)
+    """The aggregation graph."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "sequences", "pool", "stride")
+        _require(self, "at least 0", "seed", "horizon", "draws", "threads")
+
+
+StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig | EvaluateConfig | DiagnoseConfig
+Config = TypeVar(
+    "Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig, EvaluateConfig, DiagnoseConfig
+)
 
 _CPU_MODEL = ModelConfig(
     members=5, elites=5, layers=3, units=128, learning_rate=2e-3, batch_size=256, beta=0.5
@@ -396,6 +434,7 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         LearnConfig: LearnConfig(),
         ReachConfig: ReachConfig(),
         EvaluateConfig: EvaluateConfig(),
+        DiagnoseConfig: DiagnoseConfig(),
     },
     "cpu": {
         ExploreConfig: ExploreConfig(updates_per_step=0.5, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER),
@@ -412,6 +451,7 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         ),
         ReachConfig: _CPU_REACH,
         EvaluateConfig: EvaluateConfig(reach=_CPU_REACH),
+        DiagnoseConfig: DiagnoseConfig(stride=5, graph=_CPU_GRAPH),
     },
     "smoke": {
         ExploreConfig: ExploreConfig(
@@ -437,6 +477,9 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         ),
         ReachConfig: _SMOKE_REACH,
         EvaluateConfig: EvaluateConfig(threads=1, reach=_SMOKE_REACH),
+        DiagnoseConfig: DiagnoseConfig(
+            sequences=10, pool=100, stride=20, threads=1, graph=_SMOKE_REACH.graph
+        ),
     },
 }
 

@@ -104,7 +104,7 @@ def _map_figure(
     maps = [steps_over_map(value, task, plan, case, gamma) for case in cases]
     nearest, farthest = (float(np.nanquantile(maps, share)) for share in (0, FARTHEST))
     scale = Normalize(nearest, max(farthest, nearest + 10))
-    left, right, bottom, top = _frame(plan)
+    left, right, bottom, top = frame_of(plan)
     width = 2.4 if right - left > 6 else 1.9
     across = min(len(cases), PANELS)
     height = width * (bottom - top) / (right - left) + 0.22  # and room for the title
@@ -114,7 +114,7 @@ def _map_figure(
     with house_style():
         for panel, case, steps in zip(axes, cases, maps, strict=False):
             draw_plan(panel, plan)
-            image = _draw_steps(panel, plan, steps, scale)
+            image = draw_steps(panel, plan, steps, scale)
             if task.goal_indices == (0, 1) and case.goal is not None:
                 panel.plot(*case.goal[::-1], "*", color="white", markeredgecolor="black", markersize=9)
             panel.set(title=f"goal {case.name}", xlim=(left, right), ylim=(bottom, top))
@@ -125,14 +125,14 @@ def _map_figure(
     save_figure(figure, path)
 
 
-def _frame(plan: FloorPlan) -> tuple[float, float, float, float]:
+def frame_of(plan: FloorPlan) -> tuple[float, float, float, float]:
     """Left, right, bottom and top of what there is to see: the free cells and a rim of wall."""
     rows, columns = (np.flatnonzero(plan.free.any(axis)) for axis in (1, 0))
     low, high = plan.offset + 0.5 + RIM, plan.offset - 0.5 - RIM
     return columns[0] - low, columns[-1] - high, rows[-1] - high, rows[0] - low
 
 
-def _draw_steps(axes: Axes, plan: FloorPlan, steps: Floats, scale: Normalize) -> AxesImage:
+def draw_steps(axes: Axes, plan: FloorPlan, steps: Floats, scale: Normalize) -> AxesImage:
     """A heat map between the walls, few steps bright, with lines of equal steps."""
     rows, columns = plan.free.shape
     edge = 0.5 + plan.offset

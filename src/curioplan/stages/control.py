@@ -129,9 +129,13 @@ class Parts:
 
     def data(self) -> TrajectoryStore:
         """The trajectories that the value function was learned from."""
-        settings = _training_settings(self.values_path().parent)
+        settings = self.data_settings()
         own = self.run / "explore" / "data"
         return gather(settings["data"], own, self.task, size=settings["size"], seed=settings["seed"])
+
+    def data_settings(self) -> dict[str, Any]:
+        """The settings of the value function's training, of which some say where its data came from."""
+        return _training_settings(self.values_path().parent)
 
     def graph(self, values: Distances, config: GraphConfig) -> Graph:
         """The graph of a value function, kept beside it once it was made."""
