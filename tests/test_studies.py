@@ -1,6 +1,7 @@
 """The studies of the paper: their plans, and tables from whatever has finished."""
 
 import csv
+import inspect
 import os
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from curioplan.cli import main
 from curioplan.errors import ConfigError, RunError
+from curioplan.stages.control import CONTROLLERS
+from curioplan.stages.evaluate import evaluate
 from curioplan.stages.train import load_values
 from curioplan.storage import read_json, write_json
 from curioplan.studies import paper
@@ -62,7 +65,7 @@ def test_studies_share_what_they_have_in_common():
     assert [study.name for study in studies] == list(STUDIES)
     plan = merged(studies)
     assert kinds(plan)["explore"] == 9  # three usual ones, and those of sample-efficiency
-    assert sum(name.startswith("evaluate/maze_umaze/0/td3/0/mbp") for name in plan.jobs) == 3
+    assert sum(name.startswith("evaluate/maze_umaze/0/td3/0/mbp") for name in plan.jobs) == 7
     assert len(plan.jobs) < sum(len(study.plan.jobs) for study in studies)
 
 
@@ -76,6 +79,21 @@ def test_every_job_of_every_study_has_settings_and_a_cell(name, tmp_path):
         assert arguments["config"].seed == list(job.seeds.values())[-1]
         assert job.seconds > 0
     assert {row: part for row, part in study.published.items() if part not in paper.SUCCESS} == {}
+
+
+def test_every_evaluation_is_one_that_the_stage_takes(tmp_path):
+    signature = inspect.signature(evaluate)
+    for study in define("all", ["maze_umaze"], 1, "smoke"):
+        for name, job in study.plan.jobs.items():
+            if name.startswith("evaluate"):
+                signature.bind(**resolve(dict(job.arguments), tmp_path))
+                assert job.arguments["controller"] in CONTROLLERS
+
+
+def test_the_graph_study_has_a_row_for_every_threshold_of_sorb():
+    [study] = define("graph", ["maze_umaze"], 1, "smoke")
+    rows = [entry.row for entry in study.entries]
+    assert rows[3:] == [f"SORB, V_min = γ^{steps}" for steps in (5, 10, 50, 100)]
 
 
 def test_shorter_explorations_have_run_folders_and_rows_of_their_own():
@@ -170,6 +188,7 @@ def test_a_table_shows_what_has_finished_beside_the_paper(tmp_path):
         rows = list(csv.DictReader(file))
     assert rows[0] | {"mean": "0.65", "paper": "0.301", "runs": "2", "planned": "3"} == rows[0]
     assert (rows[1]["method"], rows[1]["mean"]) == ("own | idea", "")
+    assert all((tmp_path / f"method{suffix}").stat().st_size > 1000 for suffix in (".png", ".pdf"))
 
 
 def test_intervals_are_those_of_the_bootstrap():

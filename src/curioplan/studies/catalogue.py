@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from curioplan.config import ExploreConfig, LearnConfig
 from curioplan.errors import ConfigError
 from curioplan.options import nearest
+from curioplan.stages.control import SORB_STEPS
 from curioplan.studies import estimates, paper
 from curioplan.studies.arguments import folder, resolve_settings, settings
 from curioplan.studies.jobs import Job, Plan
@@ -169,12 +170,12 @@ def method(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
 
 
 def graph(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
-    """Aggregation against uniformly drawn vertices and no graph."""
+    """Aggregation against no graph, uniformly drawn vertices, and SORB with each of its thresholds."""
     rows = {
         "TD3+MBP": "mbp",
         "TD3+MBP+Aggregation": "mbp+graph",
         "uniform vertices": "mbp+graph-uniform",
-    }
+    } | {f"SORB, V_min = γ^{steps}": f"mbp+sorb-{steps}" for steps in SORB_STEPS}
     for env, dataset, seed in _each(envs, runs):
         explored = bench.explore(env, dataset)
         for row, controller in rows.items():
