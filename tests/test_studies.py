@@ -11,7 +11,6 @@ import pytest
 from curioplan.cli import main
 from curioplan.errors import ConfigError, RunError
 from curioplan.stages.control import CONTROLLERS
-from curioplan.stages.evaluate import evaluate
 from curioplan.stages.train import load_values
 from curioplan.storage import read_json, write_json
 from curioplan.studies import paper
@@ -23,6 +22,7 @@ from curioplan.studies.jobs import Job, Plan
 from curioplan.studies.reproduce import make_backend, merged, reproduce
 from curioplan.studies.schedule import describe
 from curioplan.studies.tables import bootstrap_interval, tabulate
+from curioplan.studies.worker import function
 from study_jobs import leave_record
 from test_local_backend import Recorder
 
@@ -64,8 +64,9 @@ def test_studies_share_what_they_have_in_common():
     studies = define("all", ["maze_umaze"], 3, "smoke")
     assert [study.name for study in studies] == list(STUDIES)
     plan = merged(studies)
-    assert kinds(plan)["explore"] == 9  # three usual ones, and those of sample-efficiency
-    assert sum(name.startswith("evaluate/maze_umaze/0/td3/0/mbp") for name in plan.jobs) == 7
+    # Three usual ones, six of sample-efficiency, three random ones, and three of each POLO.
+    assert kinds(plan)["explore"] == 18
+    assert sum(name.startswith("evaluate/maze_umaze/0/td3/0/mbp") for name in plan.jobs) == 8
     assert len(plan.jobs) < sum(len(study.plan.jobs) for study in studies)
 
 
@@ -76,18 +77,35 @@ def test_every_job_of_every_study_has_settings_and_a_cell(name, tmp_path):
     assert entered == {name for name in study.plan.jobs if name.startswith("evaluate")}
     for job in study.plan.jobs.values():
         arguments = resolve(dict(job.arguments), tmp_path)
-        assert arguments["config"].seed == list(job.seeds.values())[-1]
+        seed = arguments["config"].seed if "config" in arguments else arguments["seed"]
+        assert seed == list(job.seeds.values())[-1]
         assert job.seconds > 0
     assert {row: part for row, part in study.published.items() if part not in paper.SUCCESS} == {}
 
 
-def test_every_evaluation_is_one_that_the_stage_takes(tmp_path):
-    signature = inspect.signature(evaluate)
+def test_every_job_calls_a_stage_with_arguments_that_it_takes(tmp_path):
     for study in define("all", ["maze_umaze"], 1, "smoke"):
-        for name, job in study.plan.jobs.items():
-            if name.startswith("evaluate"):
-                signature.bind(**resolve(dict(job.arguments), tmp_path))
-                assert job.arguments["controller"] in CONTROLLERS
+        for job in study.plan.jobs.values():
+            inspect.signature(function(job.call)).bind(**resolve(dict(job.arguments), tmp_path))
+            assert job.arguments.get("controller", "mbp") in CONTROLLERS
+
+
+def test_mixtures_leave_out_experts_where_there_are_none():
+    [study] = define("mixtures", ["maze_umaze", "kitchen"], 1, "smoke")
+    rows = {env: [e.row for e in study.entries if e.env == env] for env in ("maze_umaze", "kitchen")}
+    assert len(rows["maze_umaze"]) == 20
+    assert rows["kitchen"] == [row for row in rows["maze_umaze"] if "random" in row]
+    assert rows["maze_umaze"][:2] == ["0% expert, exploration model", "25% expert, exploration model"]
+    assert kinds(study.plan)["mix"] == 4 + 4 + 4
+
+
+def test_value_driven_exploration_takes_the_settings_of_exploration(tmp_path):
+    [study] = define("polo", ["maze_umaze"], 4, "smoke", {"explore.steps": 900, "polo.values.members": 2})
+    jobs = [job for name, job in study.plan.jobs.items() if "/polo-mppi/" in name and "explore" in name]
+    configs = [resolve(dict(job.arguments), tmp_path)["config"] for job in jobs]
+    assert [(c.seed, c.steps, c.values.members, c.targets) for c in configs] == [
+        (seed, 900, 2, "mppi") for seed in range(4)
+    ]
 
 
 def test_the_graph_study_has_a_row_for_every_threshold_of_sorb():
