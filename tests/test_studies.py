@@ -1,6 +1,7 @@
 """The studies of the paper: their plans, and tables from whatever has finished."""
 
 import csv
+import inspect
 import os
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from curioplan.cli import main
 from curioplan.errors import ConfigError, RunError
+from curioplan.stages.control import CONTROLLERS
 from curioplan.stages.train import load_values
 from curioplan.storage import read_json, write_json
 from curioplan.studies import paper
@@ -20,6 +22,7 @@ from curioplan.studies.jobs import Job, Plan
 from curioplan.studies.reproduce import make_backend, merged, reproduce
 from curioplan.studies.schedule import describe
 from curioplan.studies.tables import bootstrap_interval, tabulate
+from curioplan.studies.worker import function
 from study_jobs import leave_record
 from test_local_backend import Recorder
 
@@ -61,8 +64,9 @@ def test_studies_share_what_they_have_in_common():
     studies = define("all", ["maze_umaze"], 3, "smoke")
     assert [study.name for study in studies] == list(STUDIES)
     plan = merged(studies)
-    assert kinds(plan)["explore"] == 9  # three usual ones, and those of sample-efficiency
-    assert sum(name.startswith("evaluate/maze_umaze/0/td3/0/mbp") for name in plan.jobs) == 3
+    # Three usual ones, six of sample-efficiency, three random ones, and three of each POLO.
+    assert kinds(plan)["explore"] == 18
+    assert sum(name.startswith("evaluate/maze_umaze/0/td3/0/mbp") for name in plan.jobs) == 8
     assert len(plan.jobs) < sum(len(study.plan.jobs) for study in studies)
 
 
@@ -73,9 +77,41 @@ def test_every_job_of_every_study_has_settings_and_a_cell(name, tmp_path):
     assert entered == {name for name in study.plan.jobs if name.startswith("evaluate")}
     for job in study.plan.jobs.values():
         arguments = resolve(dict(job.arguments), tmp_path)
-        assert arguments["config"].seed == list(job.seeds.values())[-1]
+        seed = arguments["config"].seed if "config" in arguments else arguments["seed"]
+        assert seed == list(job.seeds.values())[-1]
         assert job.seconds > 0
     assert {row: part for row, part in study.published.items() if part not in paper.SUCCESS} == {}
+
+
+def test_every_job_calls_a_stage_with_arguments_that_it_takes(tmp_path):
+    for study in define("all", ["maze_umaze"], 1, "smoke"):
+        for job in study.plan.jobs.values():
+            inspect.signature(function(job.call)).bind(**resolve(dict(job.arguments), tmp_path))
+            assert job.arguments.get("controller", "mbp") in CONTROLLERS
+
+
+def test_mixtures_leave_out_experts_where_there_are_none():
+    [study] = define("mixtures", ["maze_umaze", "kitchen"], 1, "smoke")
+    rows = {env: [e.row for e in study.entries if e.env == env] for env in ("maze_umaze", "kitchen")}
+    assert len(rows["maze_umaze"]) == 20
+    assert rows["kitchen"] == [row for row in rows["maze_umaze"] if "random" in row]
+    assert rows["maze_umaze"][:2] == ["0% expert, exploration model", "25% expert, exploration model"]
+    assert kinds(study.plan)["mix"] == 4 + 4 + 4
+
+
+def test_value_driven_exploration_takes_the_settings_of_exploration(tmp_path):
+    [study] = define("polo", ["maze_umaze"], 4, "smoke", {"explore.steps": 900, "polo.values.members": 2})
+    jobs = [job for name, job in study.plan.jobs.items() if "/polo-mppi/" in name and "explore" in name]
+    configs = [resolve(dict(job.arguments), tmp_path)["config"] for job in jobs]
+    assert [(c.seed, c.steps, c.values.members, c.targets) for c in configs] == [
+        (seed, 900, 2, "mppi") for seed in range(4)
+    ]
+
+
+def test_the_graph_study_has_a_row_for_every_threshold_of_sorb():
+    [study] = define("graph", ["maze_umaze"], 1, "smoke")
+    rows = [entry.row for entry in study.entries]
+    assert rows[3:] == [f"SORB, V_min = γ^{steps}" for steps in (5, 10, 50, 100)]
 
 
 def test_shorter_explorations_have_run_folders_and_rows_of_their_own():
@@ -170,6 +206,7 @@ def test_a_table_shows_what_has_finished_beside_the_paper(tmp_path):
         rows = list(csv.DictReader(file))
     assert rows[0] | {"mean": "0.65", "paper": "0.301", "runs": "2", "planned": "3"} == rows[0]
     assert (rows[1]["method"], rows[1]["mean"]) == ("own | idea", "")
+    assert all((tmp_path / f"method{suffix}").stat().st_size > 1000 for suffix in (".png", ".pdf"))
 
 
 def test_intervals_are_those_of_the_bootstrap():

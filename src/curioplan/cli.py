@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from curioplan.config import (
 )
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
+from curioplan.stages import command as stages
 from curioplan.studies import command as reproduce
 from curioplan.web import command as playground
 
@@ -32,9 +33,11 @@ log = logging.getLogger("curioplan")
 INTRODUCTION = """\
 Goal-reaching skills from curious exploration.
 
+  curioplan run ENV --out RUN        all of what follows: explore, train, evaluate
   curioplan explore ENV --out RUN    curious exploration: trajectories and a model of the world
   curioplan train RUN                value function and policy for any goal, from trajectories alone
   curioplan train-model RUN          a model of the world from data there already is
+  curioplan polo ENV --out RUN       the same by value-driven exploration, towards goals known beforehand
   curioplan evaluate RUN             how often goals are reached, and how
   curioplan play RUN                 a page to send the agent to goals, watch it plan, and push it about
   curioplan diagnose RUN             where values trap, and how accurate they and the model are
@@ -45,6 +48,7 @@ Goal-reaching skills from curious exploration.
   curioplan check-env ID             whether an environment of yours fits, and what it lacks
   curioplan data inspect PATH        what is in a dataset: Minari, OGBench or D4RL
   curioplan data convert FROM TO     from one format to another
+  curioplan data make-expert ENV     data of a scripted expert
   curioplan config                   every setting, in every preset
 """
 
@@ -70,6 +74,17 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         added.set_defaults(run=run)
         return added
 
+    whole = command(
+        commands,
+        "run",
+        printing(stages.run),
+        "Explore, train and evaluate, each where it stopped",
+        "curioplan run maze_umaze --out runs/umaze --steps 20000\n"
+        "  curioplan run maze_umaze --out runs/umaze --steps 20000      (again: continues it)",
+    )
+    stages.add_run(whole)
+    _add_preset(whole)
+
     explore = command(
         commands,
         "explore",
@@ -78,9 +93,22 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         "curioplan explore maze_large --out runs/maze --steps 20000\n"
         "  curioplan explore maze_large --out runs/maze --steps 20000   (again: continues it)",
     )
-    explore.add_argument("env", metavar="ENV", help="a short name, a Gymnasium id, or module:callable")
-    explore.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder")
+    stages.add_place(explore)
     _add_settings(explore, ExploreConfig)
+
+    polo = command(
+        commands,
+        "polo",
+        printing(stages.polo),
+        "Explore towards the goals of the task, learning their values on the way (POLO)",
+        "curioplan polo maze_umaze --out runs/polo --steps 20000\n"
+        "  curioplan polo maze_umaze --out runs/polo-star --targets mppi\n"
+        "  curioplan evaluate runs/polo --controller mbp --algo polo",
+    )
+    stages.add_place(polo)
+    _add_preset(polo)
+    if arguments[:1] == ["polo"]:  # else torch need not be imported
+        add_config(polo, stages.polo_settings())
 
     train = command(
         commands,
@@ -170,7 +198,7 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
     study = command(
         commands,
         "reproduce",
-        run_reproduce,
+        printing(reproduce.run),
         "Run a study of the paper, and tabulate its success rates beside the paper's",
         "curioplan reproduce method --envs maze_umaze --seeds 2 --preset smoke\n"
         "  curioplan reproduce all --dry-run                            (the jobs, and how long they take)\n"
@@ -215,6 +243,15 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         "target", type=Path, metavar="TO", help="a folder, or a file ending in .npz or .hdf5"
     )
     convert.add_argument("--overwrite", action="store_true", help="replace TO if it exists")
+
+    expert = command(
+        parts,
+        "make-expert",
+        printing(stages.make_expert),
+        "Make data of a scripted expert that pursues the goals of a task",
+        "curioplan data make-expert maze_large --steps 20000 --out expert",
+    )
+    stages.add_make_expert(expert)
 
     shown = command(
         commands,
@@ -331,10 +368,14 @@ def run_report(arguments: Namespace) -> None:
     print(f"the report is {report(arguments.folder, arguments.out)}")
 
 
-def run_reproduce(arguments: Namespace) -> None:
-    """Run what a study lacks, and print its tables; or only say what there is to do."""
-    for text in reproduce.run(arguments):
-        print(text)
+def printing(run: Callable[[Namespace], Iterator[str]]) -> Callable[[Namespace], None]:
+    """A command that prints what a function has to say."""
+
+    def command(arguments: Namespace) -> None:
+        for text in run(arguments):
+            print(text)
+
+    return command
 
 
 def list_envs(_: Namespace) -> None:

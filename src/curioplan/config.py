@@ -18,6 +18,7 @@ PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 CriticLoss = Literal["squared", "cross-entropy"]
 Valuing = Literal["particles", "mean"]
 Preselect = Literal["nearest", "promising"]
+ExplorerName = Literal["disagreement", "novelty", "random", "value"]
 
 
 def _require(config: Any, rule: str, *names: str) -> None:
@@ -81,8 +82,8 @@ class ModelConfig:
 class PlannerConfig:
     """Trajectory optimisation with the learned model."""
 
-    method: Literal["icem", "cem"] = "icem"
-    """Optimiser: iCEM, or plain CEM (white noise, no memory)."""
+    method: Literal["icem", "cem", "mppi"] = "icem"
+    """Optimiser: iCEM, plain CEM (white noise, no memory), or MPPI (a mean weighted by worth, no elites)."""
     iterations: int = 3
     """Refits of the sampling distribution per plan."""
     population: int = 400
@@ -95,6 +96,9 @@ class PlannerConfig:
     """Exponent of the power spectrum of the sampled noise; 0 is white."""
     keep_fraction: float = 0.3
     """Share of elites kept across iterations and, shifted, across steps."""
+    temperature: float = 0.3
+    """How far below the best a sequence may be and still count with MPPI, in standard deviations of the
+    population's worth."""
     population_decay: float = 1.0
     """Factor by which the population shrinks per iteration; 1 keeps it."""
     initial_std: float = 0.25
@@ -118,7 +122,7 @@ class PlannerConfig:
         _require(self, "at least 1", "iterations", "population", "replan_every", "particles")
         _require(self, "above 0 and at most 1", "elite_ratio", "population_decay")
         _require(self, "between 0 and 1", "momentum", "keep_fraction")
-        _require(self, "above 0", "initial_std", "variance_limit")
+        _require(self, "above 0", "initial_std", "temperature", "variance_limit")
         _require(self, "at least 0", "noise_exponent")
 
 
@@ -130,8 +134,9 @@ class ExploreConfig:
     """Environment steps in all."""
     seed: int = 0
     """Seed of everything random."""
-    explorer: Literal["disagreement", "novelty", "random"] = "disagreement"
-    """What is sought: disagreement of the ensemble, novelty to a random network (RND), or nothing."""
+    explorer: ExplorerName = "disagreement"
+    """What is sought: disagreement of the ensemble, novelty to a random network (RND), nothing (random), or,
+    with curioplan polo, states of uncertain value."""
     warmup_steps: int = 3000
     """Uniformly random steps before the first plan."""
     horizon: int = 0

@@ -129,6 +129,49 @@ class GoalValue:
         return self.value(states.flatten(0, -2), goals.flatten(0, -2)).view(states.shape[:-1]).mean(-1)
 
 
+class GoalReturn:
+    """The discounted return of reaching a goal, with a value for what comes after the horizon.
+
+    γ^t where action t (from 0) is the first to lead to success, else γ^H V(s_H; g), averaged over particles:
+    as V(s; g) = γ^(steps − 1), plans of any length agree.
+
+    Args:
+        value: V(s; g) of states (N, obs) and goals (N, goal), as (N,).
+        success: The task's success test.
+        goal_of: The achieved goals of states.
+        gamma: The discount factor.
+        goals: Goal of each slot (slots, goal).
+    """
+
+    needs_disagreement = False
+
+    def __init__(
+        self,
+        value: Callable[[Tensor, Tensor], Tensor],
+        success: Callable[[Tensor, Tensor], Tensor],
+        goal_of: Callable[[Tensor], Tensor],
+        gamma: float,
+        goals: Tensor,
+    ) -> None:
+        self.value, self.success, self.goal_of = value, success, goal_of
+        self.gamma, self.goals = gamma, goals
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        goals = self.goals[slots][:, None, None].expand(*rollout.states.shape[:3], -1)
+        last = rollout.states[..., -1, :]
+        future = self.value(last.flatten(0, -2), goals.flatten(0, -2)).view(last.shape[:-1])
+        reached, discount = self.arrivals(rollout.states[..., 1:, :], goals)
+        return torch.where(reached, discount, discount * future).mean(-1)
+
+    def arrivals(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether paths (..., H, obs) reach goals (..., goal), and the discount of that, γ^t, or else γ^H."""
+        met = self.success(self.goal_of(states), goals[..., None, :])  # (..., H)
+        reached, first = met.any(-1), met.to(torch.uint8).argmax(-1)
+        steps = torch.where(reached, first, states.shape[-2])
+        return reached, self.gamma ** steps.to(states.dtype)
+
+
 class Novelty:
     """Random network distillation (Burda et al., 2019): novel states are those a trained copy gets wrong.
 

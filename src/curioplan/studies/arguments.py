@@ -13,7 +13,7 @@ from curioplan.options import nearest
 
 FOLDER, SETTINGS = "$folder", "$settings"
 STAGES: dict[str, Any] = {"explore": ExploreConfig, "train-model": TrainModelConfig, "reach": ReachConfig}
-"""Stages with one kind of settings; those of ``learn`` depend on the learner."""
+"""Stages with one kind of settings; ``learn`` has those of the learner, ``polo`` its own."""
 
 
 def folder(path: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def settings(
     """Stands in a job's arguments for the settings of a stage.
 
     Args:
-        stage: ``explore``, ``train-model``, ``learn`` or ``reach``.
+        stage: ``explore``, ``polo``, ``train-model``, ``learn`` or ``reach``.
         preset: Where the settings start from.
         changed: Fields that differ from it, by dotted name.
         algo: The learner, for ``learn``.
@@ -59,6 +59,10 @@ def resolve_settings(given: Mapping[str, Any]) -> StageConfig:
         from curioplan.values import learner_config
 
         start: StageConfig = learner_config(given["algo"], given["preset"])
+    elif given[SETTINGS] == "polo":
+        from curioplan.stages.polo import polo_config
+
+        start = polo_config(given["preset"])
     else:
         start = preset(given["preset"], STAGES[given[SETTINGS]])
     for name, value in given["changed"].items():

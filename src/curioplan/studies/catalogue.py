@@ -7,145 +7,22 @@ asking for more runs only adds jobs. What studies have in common is there once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any
 
-from curioplan.config import ExploreConfig, LearnConfig
-from curioplan.errors import ConfigError
+from curioplan.envs.experts import expert_for
+from curioplan.errors import ConfigError, EnvError
 from curioplan.options import nearest
+from curioplan.stages.control import SORB_STEPS
 from curioplan.studies import estimates, paper
-from curioplan.studies.arguments import folder, resolve_settings, settings
-from curioplan.studies.jobs import Job, Plan
+from curioplan.studies.workbench import Entry, Study, Workbench, brief
 from curioplan.values import LEARNERS
 
-STAGES = ("explore", "learn", "reach")
+STAGES = ("explore", "polo", "train-model", "learn", "reach")
 DATASETS = 3  # explorations per environment
 RUNS = 9
 
-
-class Entry(NamedTuple):
-    """The share of one job in a table.
-
-    Attributes:
-        row: The method.
-        env: The environment.
-        job: Name of the job whose result has the success rate.
-    """
-
-    row: str
-    env: str
-    job: str
-
-
-@dataclass(frozen=True)
-class Study:
-    """A plan, and the table its results fill.
-
-    Attributes:
-        name: What the study is called on the command line.
-        title: What its table is called.
-        plan: The jobs.
-        entries: What goes where in the table.
-        published: For rows of which the paper has figures, their names there.
-    """
-
-    name: str
-    title: str
-    plan: Plan
-    entries: tuple[Entry, ...]
-    published: Mapping[str, str]
-
-
-@dataclass
-class Workbench:
-    """Makes jobs and enters them in a table.
-
-    Attributes:
-        preset: Where all settings start from.
-        changed: Settings that differ from it, by stage and dotted name, such as ``explore.steps``.
-    """
-
-    preset: str
-    changed: Mapping[str, Any] = field(default_factory=dict)
-    jobs: list[Job] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-
-    def explore(self, env: str, dataset: int, steps: int = 0) -> Job:
-        """The exploration with a seed, of another length than usual where one is given."""
-        changed = {"seed": dataset} | ({"steps": steps} if steps else {})
-        given = self._settings("explore", changed)
-        run = f"{_label(env)}/{brief(steps)}-steps/{dataset}" if steps else f"{_label(env)}/{dataset}"
-        return self._add(
-            Job(
-                f"explore/{run}",
-                "curioplan.stages.explore:explore",
-                {"env": env, "out": folder(f"runs/{run}"), "config": given},
-                seconds=estimates.exploring(env, self.preset, cast(ExploreConfig, resolve_settings(given))),
-                seeds={"dataset": dataset},
-            )
-        )
-
-    def train(self, explored: Job, algo: str, seed: int) -> Job:
-        """The training of a learner on an exploration."""
-        given = self._settings("learn", {"seed": seed}, algo)
-        config = cast(LearnConfig, resolve_settings(given))
-        transitions = cast(ExploreConfig, resolve_settings(explored.arguments["config"])).steps
-        return self._add(
-            Job(
-                f"train/{_run(explored)}/{algo}/{seed}",
-                "curioplan.stages.train:train",
-                {"run": explored.arguments["out"], "algo": algo, "config": given},
-                needs=(explored.name,),
-                seconds=estimates.learning(algo, self.preset, config, transitions),
-                seeds={**explored.seeds, "values": seed},
-            )
-        )
-
-    def evaluate(self, row: str, explored: Job, controller: str, algo: str, seed: int) -> None:
-        """Enter the evaluation of a controller, with values of a learner unless it needs none."""
-        values = [] if controller == "mbp+sparse" else [self.train(explored, algo, seed)]
-        env, given = explored.arguments["env"], self._settings("reach", {"seed": seed})
-        resolve_settings(given)
-        job = self._add(
-            Job(
-                f"evaluate/{_run(explored)}/{algo if values else 'none'}/{seed}/{controller}",
-                "curioplan.stages.evaluate:evaluate",
-                {
-                    "run": explored.arguments["out"],
-                    "controller": controller,
-                    "algo": algo,
-                    "seed": seed,
-                    "config": given,
-                },
-                needs=tuple(job.name for job in values or [explored]),
-                seconds=estimates.evaluating(env, controller, self.preset),
-                seeds={**explored.seeds, "values" if values else "planner": seed},
-            )
-        )
-        self.entries.append(Entry(row, env, job.name))
-
-    def study(self, name: str, title: str, published: Mapping[str, str] | None = None) -> Study:
-        """The study of everything made here."""
-        rows = {entry.row: entry.row for entry in self.entries if entry.row in paper.SUCCESS}
-        return Study(name, title, Plan(self.jobs), tuple(self.entries), rows | dict(published or {}))
-
-    def steps(self) -> int:
-        """The usual length of an exploration."""
-        return cast(ExploreConfig, resolve_settings(self._settings("explore", {}))).steps
-
-    def _settings(self, stage: str, own: Mapping[str, Any], algo: str = "") -> dict[str, Any]:
-        asked = {
-            name.removeprefix(f"{stage}."): value
-            for name, value in self.changed.items()
-            if name.startswith(f"{stage}.")
-        }
-        return settings(stage, self.preset, asked | dict(own), algo)
-
-    def _add(self, job: Job) -> Job:
-        self.jobs.append(job)
-        return job
+__all__ = ["ALL", "DATASETS", "RUNS", "STUDIES", "Entry", "Study", "Workbench", "define"]
 
 
 def learners(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
@@ -169,12 +46,12 @@ def method(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
 
 
 def graph(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
-    """Aggregation against uniformly drawn vertices and no graph."""
+    """Aggregation against no graph, uniformly drawn vertices, and SORB with each of its thresholds."""
     rows = {
         "TD3+MBP": "mbp",
         "TD3+MBP+Aggregation": "mbp+graph",
         "uniform vertices": "mbp+graph-uniform",
-    }
+    } | {f"SORB, V_min = γ^{steps}": f"mbp+sorb-{steps}" for steps in SORB_STEPS}
     for env, dataset, seed in _each(envs, runs):
         explored = bench.explore(env, dataset)
         for row, controller in rows.items():
@@ -199,12 +76,73 @@ def sample_efficiency(envs: Sequence[str], runs: int, bench: Workbench) -> Study
     return bench.study("sample-efficiency", "Less data", published)
 
 
+def polo(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
+    """Value-driven exploration that knows the goals in training, against the method, which does not."""
+    for env, dataset, seed in _each(envs, runs):
+        bench.evaluate("TD3+MBP+Aggregation", bench.explore(env, dataset), "mbp+graph", "td3", seed)
+        for row, targets in (("POLO*", "mppi"), ("POLO**", "on-policy")):
+            explored = bench.polo(env, dataset + DATASETS * seed, targets)
+            bench.evaluate(row, explored, "mbp", "polo", explored.seeds["dataset"], trained=explored)
+    return bench.study("polo", "Value-driven exploration")
+
+
+def exploration(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
+    """The same learner, planner and graph on data of different explorers.
+
+    Random exploration trains no model, so it gets one that is trained on its data afterwards.
+    """
+    for env, dataset, seed in _each(envs, runs):
+        explored = bench.explore(env, dataset)
+        bench.evaluate("TD3+MBP+Aggregation", explored, "mbp+graph", "td3", seed)
+        bench.evaluate("value-driven", bench.polo(env, dataset, "on-policy"), "mbp+graph", "td3", seed)
+        explored = bench.explore(env, dataset, explorer="random")
+        model = bench.train_model(explored)
+        bench.evaluate("random", explored, "mbp+graph", "td3", seed, model=model)
+    return bench.study("exploration", "Ways to explore, with the same method after it")
+
+
+def mixtures(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
+    """Exploration data in part replaced by others, with the model of exploration or one of the mixture."""
+    rows = [f"{share:.0%} {source}, {model} model" for source, share, model in _MIXTURES]
+    for env, dataset, seed in _each(envs, runs):
+        explored = bench.explore(env, dataset)
+        others = {"random": bench.explore(env, dataset, explorer="random")}
+        if has_expert(env):
+            others["expert"] = bench.expert(env, dataset)
+        for row, (source, share, model) in zip(rows, _MIXTURES, strict=True):
+            if source in others:
+                run = bench.mix(explored, others[source], share) if share else explored
+                offline = bench.train_model(run) if model == "offline" else None
+                bench.evaluate(row, run, "mbp+graph", "td3", seed, model=offline)
+    published = {"0% expert, exploration model": "TD3+MBP+Aggregation"} if bench.steps() == 200_000 else {}
+    return bench.study("mixtures", "Exploration data mixed with others", published)
+
+
+def has_expert(env: str) -> bool:
+    """Whether there is a scripted expert for an environment."""
+    try:
+        expert_for(estimates.task_of(env))
+    except EnvError:
+        return False
+    return True
+
+
+FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_MIXTURES = [
+    (source, share, model)
+    for source in ("expert", "random")
+    for model in ("exploration", "offline")
+    for share in FRACTIONS
+]
 PARTS = {"TD3": "actor", "TD3+MBP": "mbp", "TD3+MBP+Aggregation": "mbp+graph"}
 STUDIES: dict[str, Callable[[Sequence[str], int, Workbench], Study]] = {
     "method": method,
     "graph": graph,
     "learners": learners,
     "sample-efficiency": sample_efficiency,
+    "mixtures": mixtures,
+    "exploration": exploration,
+    "polo": polo,
 }
 ALL = "all"
 
@@ -247,20 +185,6 @@ def define(
     ]
 
 
-def brief(steps: int) -> str:
-    """A number of transitions for people: 50k."""
-    return f"{steps // 1000}k" if steps % 1000 == 0 else str(steps)
-
-
 def _each(envs: Sequence[str], runs: int) -> list[tuple[str, int, int]]:
     """Environment, dataset and value seed of every run, run after run, so that partial grids are balanced."""
     return [(env, run % DATASETS, run // DATASETS) for run in range(runs) for env in envs]
-
-
-def _run(explored: Job) -> str:
-    return explored.name.removeprefix("explore/")
-
-
-def _label(env: str) -> str:
-    """An environment's name as part of the name of a job."""
-    return re.sub(r"[^\w.+-]+", "-", env).strip("-.") or "env"

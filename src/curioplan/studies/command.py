@@ -14,7 +14,11 @@ from curioplan.errors import ConfigError
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options, but for the preset."""
     add = parser.add_argument
-    add("study", metavar="STUDY", help="method, graph, learners, sample-efficiency or all")
+    add(
+        "study",
+        metavar="STUDY",
+        help="method, graph, learners, sample-efficiency, mixtures, exploration, polo or all",
+    )
     add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="the study folder (runs/study)")
     add("--envs", nargs="+", metavar="ENV", help="environments (default: the paper's)")
     add(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from curioplan.config import ExploreConfig, LearnConfig
+from curioplan.config import ExploreConfig, LearnConfig, TrainModelConfig
 from curioplan.envs import Task, make_task
 
 START = 6.0
@@ -18,6 +18,12 @@ EXPLORE = {"paper": 1.4, "cpu": 45.0, "smoke": 130.0}
 """Environment steps per second in mazes."""
 SLOWER = {"fetch_push": 1.2, "kitchen": 1.6}
 """Environments whose states or simulators take longer."""
+POLO = {"on-policy": 1.5, "mppi": 3.0}
+"""How much longer value-driven exploration takes, by its targets."""
+MODEL = {"paper": 30.0, "cpu": 40.0, "smoke": 200.0}
+"""Updates per second of a model trained offline."""
+EXPERT, MIX = 400.0, 20_000.0
+"""Transitions per second of a scripted expert, and of mixing data."""
 LEARN = {"paper": 18.6, "cpu": 50.0, "smoke": 200.0}
 """Updates per second of TD3."""
 COSTLIER = {"sac": 1.4, "crr": 1.6, "mbpo": 1.1, "mopo": 1.1, "iql": 1.4, "lapo": 2.3}
@@ -33,6 +39,11 @@ CONTROL = {
 def exploring(env: str, preset: str, config: ExploreConfig) -> float:
     """Seconds of an exploration."""
     return START + config.steps * SLOWER.get(env, 1.0) / EXPLORE[preset]
+
+
+def modelling(preset: str, config: TrainModelConfig) -> float:
+    """Seconds of the training of a model."""
+    return START + config.updates / MODEL[preset]
 
 
 def learning(algo: str, preset: str, config: LearnConfig, transitions: int) -> float:

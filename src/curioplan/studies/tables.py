@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from curioplan.analysis.statistics import mean_interval
+from curioplan.analysis.style import COLOURS, house_style, new_figure, save_figure
 from curioplan.errors import RunError
 from curioplan.storage import write_atomic
 from curioplan.studies import paper
@@ -19,7 +22,6 @@ from curioplan.studies.catalogue import Study
 Interval = Callable[[Sequence[float]], tuple[float, float, float]]
 """Mean, and lower and upper end of its interval, of the scores of several runs."""
 NOTHING = "–"
-RESAMPLES = 10_000
 
 
 class Cell(NamedTuple):
@@ -110,9 +112,30 @@ class Table:
         return file.getvalue()
 
     def save(self, folder: Path, name: str) -> None:
-        """Write ``name.md`` and ``name.csv`` into a folder."""
+        """Write ``name.md``, ``name.csv`` and a figure, ``name.png`` and ``.pdf``, into a folder."""
         write_atomic(folder / f"{name}.md", self.markdown().encode())
         write_atomic(folder / f"{name}.csv", self.csv().encode())
+        if self.cells:
+            self.draw(folder / f"{name}.png")
+
+    def draw(self, path: Path) -> None:
+        """Draw a panel per environment, methods from top to bottom, with the paper's figures below ours."""
+        names = list(self.cells)
+        figure, panels = new_figure(columns=len(self.envs), width=3.0, height=1.0 + 0.32 * len(names))
+        with house_style():
+            for axes, env in zip(panels, self.envs, strict=True):
+                for place, name in enumerate(names):
+                    cell = self.cells[name].get(env)
+                    if cell and cell.scores:
+                        _dot(axes, place - 0.12, self.interval(cell.scores), COLOURS[0], "o")
+                    if cell and cell.published:
+                        _dot(axes, place + 0.18, cell.published, COLOURS[-1], "D")
+                axes.set(
+                    title=env, xlim=(-0.03, 1.03), ylim=(len(names) - 0.5, -0.5), yticks=range(len(names))
+                )
+                axes.set_yticklabels(names if axes is panels[0] else [""] * len(names))
+            figure.supxlabel("success (circles; diamonds: the paper)", fontsize=8)
+        save_figure(figure, path)
 
 
 def tabulate(study: Study, folder: Path, interval: Interval) -> Table:
@@ -139,9 +162,18 @@ def tabulate(study: Study, folder: Path, interval: Interval) -> Table:
 
 def bootstrap_interval(scores: Sequence[float]) -> tuple[float, float, float]:
     """The mean with its 90 % simple bootstrap interval: runs are drawn anew, with replacement."""
-    drawn = np.random.default_rng(0).choice(np.array(scores, float), (RESAMPLES, len(scores)))
-    low, high = np.quantile(drawn.mean(1), (0.05, 0.95))
-    return float(np.mean(scores)), float(low), float(high)
+    found = mean_interval(np.array(scores, float)[:, None], np.random.default_rng(0))
+    return found.estimate, found.low, found.high
+
+
+def _dot(
+    axes: Axes, place: float, figure: tuple[float, float | None, float | None], colour: str, marker: str
+) -> None:
+    """A mean with its interval, where there is one."""
+    mean, low, high = figure
+    if low is not None and high is not None:
+        axes.plot([low, high], [place, place], color=colour, linewidth=1.2)
+    axes.plot([mean], [place], color=colour, marker=marker, markersize=4)
 
 
 def _success(result: dict[str, object], job: str) -> float:
