@@ -15,9 +15,9 @@ from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
 from curioplan.values import Distances, Values
 
-_BLOCK = 12
+_BLOCK = 8
 """Vertices whose edges are evaluated at a time, before it is seen which others can still win."""
-_PAIRS = 16_384
+_PAIRS = 4096
 """Edges evaluated at a time."""
 
 
