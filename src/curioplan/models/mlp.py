@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from typing import Literal
+from itertools import chain, pairwise
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from curioplan.errors import ConfigError
@@ -22,6 +23,11 @@ Packed = list[tuple[Tensor, Tensor | None]]
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": functional.silu, "relu": torch.relu_}
 """In place where the gradient needs the result alone."""
+_SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": lambda grad, raw: torch.ops.aten.silu_backward.grad_input(grad, raw, grad_input=grad),
+    "relu": lambda grad, raw: torch.ops.aten.threshold_backward.grad_input(grad, raw, 0, grad_input=grad),
+}
+"""The gradient by the argument of an activation, in place of that by its result."""
 _TILE = 400_000
 """Activations of a hidden layer that the inference path computes at a time: 2000 rows of 200 units, one
 member after the other, or several members on few rows. Two such buffers stay in cache; the network then takes
@@ -86,13 +92,9 @@ class BatchedMLP(nn.Module):
 
     def apply_layers(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
         """As `forward`, through other layers: through those of `select`, gradients flow to x alone."""
-        activation = _ACTIVATIONS[self.activation]
         hidden = x.expand(len(layers[0][0]), -1, -1)
-        for k, (weight, bias) in enumerate(layers):
-            hidden = torch.baddbmm(bias, hidden, weight)
-            if k < len(layers) - 1:
-                hidden = activation(hidden)
-        return hidden
+        out: Tensor = _Propagate.apply(hidden, self.activation, *chain.from_iterable(layers))
+        return out
 
     def select(self, members: Sequence[int] | None = None) -> list[Layer]:
         """The layers of some members (default all), for `apply_layers`.
@@ -185,6 +187,45 @@ class BatchedMLP(nn.Module):
             torch.bmm(last.transpose(1, 2), hidden.transpose(1, 2), out=out)
         if end is not None:
             out.add_(end.transpose(1, 2))
+
+
+class _Propagate(torch.autograd.Function):
+    """The layers of a network, with a gradient that goes back through them in place.
+
+    Left to autograd, every step backwards takes fresh memory, and biases are copied out before products are
+    added to them: together a tenth of the time of an update of TD3.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, activation: str, *parameters: Tensor) -> Tensor:
+        weights, biases = parameters[::2], parameters[1::2]
+        inputs, raws = [hidden], []
+        for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            hidden = torch.bmm(hidden, weight).add_(bias)
+            if k < len(weights) - 1:
+                raws.append(hidden)
+                hidden = _ACTIVATIONS[activation](hidden)
+                inputs.append(hidden)
+        ctx.activation = activation
+        ctx.save_for_backward(*inputs, *weights, *raws)
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        count = len(ctx.saved_tensors) // 3 + 1
+        inputs, weights, raws = (ctx.saved_tensors[k * count : (k + 1) * count] for k in range(3))
+        slopes: list[Tensor | None] = [None] * (2 * count)
+        needed = ctx.needs_input_grad
+        for k in reversed(range(count)):
+            if needed[2 + 2 * k]:
+                slopes[2 * k] = torch.bmm(inputs[k].transpose(1, 2), grad)
+                slopes[2 * k + 1] = grad.sum(1, keepdim=True)
+            if k or needed[0]:
+                grad = torch.bmm(grad, weights[k].transpose(1, 2))
+            if k:
+                _SLOPES[ctx.activation](grad, raws[k - 1])
+        return grad if needed[0] else None, None, *slopes
 
 
 def _members(packed: Packed, part: slice) -> Packed:
