@@ -1,8 +1,12 @@
 """What all tests share."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import curioplan
+from curioplan.config import ExploreConfig, preset
 from curioplan.envs import make_env
 from curioplan.errors import EnvError
 
@@ -18,3 +22,25 @@ def graphics() -> None:
         pytest.skip(f"left out: {error}")
     finally:
         env.close()
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A run in the small maze with a model and values, none of them good; `trained_run` may be written."""
+    run = tmp_path_factory.mktemp("trained") / "maze"
+    config = replace(preset("smoke", ExploreConfig), steps=600, warmup_steps=570)
+    curioplan.explore("maze_umaze", run, config, progress=False)
+    learning = replace(curioplan.learner_config("td3", "smoke"), updates=50, units=16, batch_size=32)
+    curioplan.train(run, "td3", learning, progress=False)
+    return run
+
+
+@pytest.fixture
+def trained_run(trained, tmp_path):
+    """A run of its own for each test, with the same model and values."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_bytes((trained / "run.json").read_bytes())
+    for part in ("explore", "values"):
+        (folder / part).symlink_to(trained / part)
+    return folder

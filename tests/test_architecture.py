@@ -24,6 +24,7 @@ RANKS = {
     "graph": 5,
     "analysis": 6,
     "stages": 7,
+    "studies": 8,
     "web": 8,
     "cli": 9,
 }

@@ -89,9 +89,14 @@ def test_help_teaches_and_every_command_shows_an_example(capsys):
         ["data", "convert"],
         ["config"],
         ["explore"],
+        ["reproduce"],
+        ["evaluate"],
+        ["diagnose"],
+        ["report"],
     ):
         assert f"example:\n  curioplan {' '.join(command)}" in helped(*command)
     assert "--planner.population" in helped("explore")
+    assert "--reach.planner.population" in helped("evaluate")
 
 
 def test_envs_lists_all_six(capsys):
@@ -156,6 +161,10 @@ def test_convert_goes_from_format_to_format_without_loss(capsys, recording, tmp_
         (["explore", "maze_umaze", "--out", "x", "--preset", "fast"], "cannot be fast"),
         (["explore", "maze_umaze", "--out", "x", "--steps", "0"], "steps must be at least 1"),
         (["explore", "maze_umaze", "--out", "/proc/nothing/here"], "Cannot write"),
+        (["evaluate"], "required"),
+        (["evaluate", "nowhere"], "There is no run folder nowhere"),
+        (["evaluate", "nowhere", "--seeds", "0"], "seeds must be at least 1"),
+        (["evaluate", "nowhere", "--contoller", "mbp"], "did you mean --controller?"),
     ],
 )
 def test_bad_calls_cost_one_sentence_and_write_nothing(capsys, tmp_path, monkeypatch, arguments, sentence):

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from curioplan.config import (
     PRESETS,
+    DiagnoseConfig,
+    EvaluateConfig,
     ExploreConfig,
-    GraphConfig,
     LearnConfig,
     ReachConfig,
     differences,
@@ -20,7 +21,7 @@ from curioplan.config import (
 from curioplan.errors import ConfigError
 from curioplan.options import Parser, add_config, field_docs, read_config
 
-STAGES = (ExploreConfig, LearnConfig, ReachConfig)
+STAGES = (ExploreConfig, LearnConfig, ReachConfig, EvaluateConfig, DiagnoseConfig)
 
 
 def parse(config, *arguments):
@@ -38,7 +39,7 @@ def classes(config):
 
 
 def test_paper_preset_holds_the_values_of_the_paper():
-    explore, learn, reach = (preset("paper", stage) for stage in STAGES)
+    explore, learn, reach, evaluate, diagnose = (preset("paper", stage) for stage in STAGES)
     model, planner = explore.model, explore.planner
     assert (explore.steps, explore.warmup_steps, explore.epochs) == (200_000, 3000, 12)
     assert (model.members, model.elites, model.layers, model.units) == (7, 5, 4, 200)
@@ -52,7 +53,17 @@ def test_paper_preset_holds_the_values_of_the_paper():
     assert (learn.actor_learning_rate, learn.critic_learning_rate, learn.polyak) == (1e-5, 1e-5, 0.995)
     assert (learn.p_goal, learn.p_geometric) == (0.75, 0.2)
     assert reach.planner == planner
-    assert reach.graph == GraphConfig(0, "inverse-density", 1000, 20, 500, 100)
+    graph = reach.graph
+    assert (graph.vertices, graph.sampling, graph.through, graph.evaluate) == (
+        0,
+        "inverse-density",
+        "goals",
+        "exact",
+    )
+    assert (graph.density_goals, graph.density_scale, graph.max_distance) == (1000, 20, 500)
+    assert (graph.near_vertices, graph.preselect, graph.arrival, graph.candidates) == (100, "nearest", 0, 0)
+    assert evaluate.reach == reach
+    assert (diagnose.sequences, diagnose.stride, diagnose.graph) == (50, 1, reach.graph)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -92,8 +92,61 @@ def test_the_optimum_of_a_linear_quadratic_problem_is_found(method):
         assert plan.report.elite_values[b, 0].item() <= value.item() * (1 - 1e-4)
 
 
-def test_closed_loop_planning_drives_the_linear_system_to_rest():
-    plan, state = planner(PlannerConfig(population=100, elite_ratio=0.05)), torch.tensor([[1.0, 0.0]])
+def test_mppi_finds_the_optimum_of_a_linear_quadratic_problem_up_to_its_noise():
+    config = PlannerConfig(
+        method="mppi", iterations=60, population=400, initial_std=0.04, temperature=0.5, noise_exponent=0.0
+    )
+    states = torch.tensor([[0.8, 0.0], [-0.5, 0.4], [0.0, -0.7]])
+    plan = planner(config, low=2 * LOW, high=2 * HIGH)
+    plan.reset([0, 1, 2])
+    plan.act(states)
+    for state, found in zip(states, plan.plans, strict=True):
+        actions, value = optimum(state, 8)
+        rollout = Linear().rollout(state[None], found[None, None], [], disagreement=False)
+        assert Quadratic()(rollout, found[None, None], None).item() == pytest.approx(value.item(), rel=0.03)
+        torch.testing.assert_close(found[:, 0].double(), actions, rtol=0, atol=0.25)
+
+
+def test_the_mean_of_mppi_is_weighted_by_the_exponential_of_worth():
+    config = PlannerConfig(method="mppi", population=30, iterations=1, temperature=0.7, noise_exponent=0.0)
+    dynamics, target = Linear(), torch.full((4, 1), 0.5)
+    plan = planner(config, 4, dynamics, Follow(target))
+    plan.reset([0])
+    plan.act(torch.zeros(1, 2))
+    population = dynamics.populations[0][0].double()
+    worth = -(population - target).square().sum((1, 2))
+    weights = torch.exp((worth - worth.max()) / (0.7 * worth.std(correction=0)))
+    expected = (weights[:, None, None] * population).sum(0) / weights.sum()
+    torch.testing.assert_close(plan.plans[0], expected.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_mppi_gets_greedier_as_it_gets_colder():
+    plans = []
+    for temperature in (1e-4, 1e4):
+        config = PlannerConfig(method="mppi", population=30, iterations=1, temperature=temperature)
+        dynamics = Linear()
+        plan = planner(config, 4, dynamics, Follow(torch.ones(4, 1)))
+        plan.reset([0])
+        plan.act(torch.zeros(1, 2))
+        plans.append((plan.plans[0], dynamics.populations[0][0]))
+    (cold, population), (hot, _) = plans
+    best = (-(population - 1).square().sum((1, 2))).argmax()
+    torch.testing.assert_close(cold, population[best])
+    torch.testing.assert_close(hot, population.mean(0), rtol=0, atol=1e-3)
+
+
+def test_mppi_gives_no_weight_to_what_is_discarded_or_not_finite():
+    plan = planner(PlannerConfig(method="mppi", variance_limit=100.0))
+    values = torch.tensor([[1.0, 5.0, math.nan, math.inf], [1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0, 2.0]])
+    spread = torch.tensor([[0.0, 500.0, 0.0, 0.0], [900.0, 200.0, 300.0, math.nan], [0.0, 0.0, 0.0, 0.0]])
+    weights = plan.weigh(values, spread, plan.rank(values, spread)[:, 0])
+    assert weights.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0.25] * 4]
+
+
+@pytest.mark.parametrize("method", ["icem", "mppi"])
+def test_closed_loop_planning_drives_the_linear_system_to_rest(method):
+    config = PlannerConfig(method=method, population=100, elite_ratio=0.05)
+    plan, state = planner(config), torch.tensor([[1.0, 0.0]])
     plan.reset([3])
     for _ in range(40):
         state = state @ Linear.A.t() + plan.act(state) @ Linear.B.t()
@@ -128,7 +181,7 @@ def test_noise_has_unit_variance_exactly_for_any_horizon(horizon, exponent):
     low=st.floats(-3, 0),
     width=st.floats(0, 3),
     seed=st.integers(0, 99),
-    method=st.sampled_from(["icem", "cem"]),
+    method=st.sampled_from(["icem", "cem", "mppi"]),
     execute=st.sampled_from(["mean", "best"]),
 )
 def test_bounds_are_respected(low, width, seed, method, execute):
@@ -360,7 +413,7 @@ def test_settings_that_do_not_fit_are_refused(change):
     ratio=st.floats(0.01, 1.0),
     keep=st.floats(0.0, 1.0),
     decay=st.floats(0.1, 1.0),
-    method=st.sampled_from(["icem", "cem"]),
+    method=st.sampled_from(["icem", "cem", "mppi"]),
 )
 def test_populations_have_the_stated_size_whatever_the_settings(population, ratio, keep, decay, method):
     config = PlannerConfig(

@@ -1,5 +1,6 @@
 """Run folders: one writer, the same settings, and continuing where they stopped."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -70,6 +71,19 @@ def test_other_settings_are_refused_with_the_differing_fields_named(tmp_path):
     ):
         opened(tmp_path, other).__enter__()
     assert (tmp_path / "explore" / "config.json").read_bytes() == before
+
+
+def test_settings_that_were_not_there_yet_are_taken_to_have_been_as_by_default(tmp_path):
+    with opened(tmp_path):
+        pass
+    path = tmp_path / "explore" / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["settings"]["planner"]["temperature"]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(ConfigError, match=r"planner.temperature \(0.3 there, 9.0 here\)"):
+        opened(tmp_path, replace(CONFIG, planner=replace(CONFIG.planner, temperature=9.0))).__enter__()
+    with opened(tmp_path):
+        pass
 
 
 def test_steps_may_grow_but_not_shrink(tmp_path):

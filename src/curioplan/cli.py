@@ -6,29 +6,49 @@ import logging
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from curioplan.config import PRESETS, ExploreConfig, LearnConfig, ReachConfig, TrainModelConfig, preset
+from curioplan.config import (
+    PRESETS,
+    DiagnoseConfig,
+    EvaluateConfig,
+    ExploreConfig,
+    LearnConfig,
+    ReachConfig,
+    TrainModelConfig,
+    preset,
+)
 from curioplan.errors import CurioplanError, EnvError
 from curioplan.options import Parser, add_config, read_config
+from curioplan.stages import command as stages
+from curioplan.studies import command as reproduce
+from curioplan.web import command as playground
 
 log = logging.getLogger("curioplan")
 
 INTRODUCTION = """\
 Goal-reaching skills from curious exploration.
 
+  curioplan run ENV --out RUN        all of what follows: explore, train, evaluate
   curioplan explore ENV --out RUN    curious exploration: trajectories and a model of the world
   curioplan train RUN                value function and policy for any goal, from trajectories alone
   curioplan train-model RUN          a model of the world from data there already is
+  curioplan polo ENV --out RUN       the same by value-driven exploration, towards goals known beforehand
+  curioplan evaluate RUN             how often goals are reached, and how
+  curioplan play RUN                 a page to send the agent to goals, watch it plan, and push it about
+  curioplan diagnose RUN             where values trap, and how accurate they and the model are
+  curioplan report RUN               one page on all of that, to open in a browser
+  curioplan reproduce STUDY          a study of the paper, with its figures beside ours
 
   curioplan envs                     which environments there are
   curioplan check-env ID             whether an environment of yours fits, and what it lacks
   curioplan data inspect PATH        what is in a dataset: Minari, OGBench or D4RL
   curioplan data convert FROM TO     from one format to another
+  curioplan data make-expert ENV     data of a scripted expert
   curioplan config                   every setting, in every preset
 """
 
@@ -37,6 +57,8 @@ STAGES = {
     "train-model": TrainModelConfig,
     "learn": LearnConfig,
     "reach": ReachConfig,
+    "evaluate": EvaluateConfig,
+    "diagnose": DiagnoseConfig,
 }
 
 
@@ -52,6 +74,17 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         added.set_defaults(run=run)
         return added
 
+    whole = command(
+        commands,
+        "run",
+        printing(stages.run),
+        "Explore, train and evaluate, each where it stopped",
+        "curioplan run maze_umaze --out runs/umaze --steps 20000\n"
+        "  curioplan run maze_umaze --out runs/umaze --steps 20000      (again: continues it)",
+    )
+    stages.add_run(whole)
+    _add_preset(whole)
+
     explore = command(
         commands,
         "explore",
@@ -60,9 +93,22 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         "curioplan explore maze_large --out runs/maze --steps 20000\n"
         "  curioplan explore maze_large --out runs/maze --steps 20000   (again: continues it)",
     )
-    explore.add_argument("env", metavar="ENV", help="a short name, a Gymnasium id, or module:callable")
-    explore.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder")
+    stages.add_place(explore)
     _add_settings(explore, ExploreConfig)
+
+    polo = command(
+        commands,
+        "polo",
+        printing(stages.polo),
+        "Explore towards the goals of the task, learning their values on the way (POLO)",
+        "curioplan polo maze_umaze --out runs/polo --steps 20000\n"
+        "  curioplan polo maze_umaze --out runs/polo-star --targets mppi\n"
+        "  curioplan evaluate runs/polo --controller mbp --algo polo",
+    )
+    stages.add_place(polo)
+    _add_preset(polo)
+    if arguments[:1] == ["polo"]:  # else torch need not be imported
+        add_config(polo, stages.polo_settings())
 
     train = command(
         commands,
@@ -91,6 +137,75 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
     train.add_argument("--env", metavar="ENV", help="the environment of a new run")
     train.add_argument("--name", default="offline", metavar="NAME", help="what to call it (default: offline)")
     _add_settings(train, TrainModelConfig)
+
+    evaluate = command(
+        commands,
+        "evaluate",
+        run_evaluate,
+        "Try to reach the goals of a run's task, or yours, and say how often it went well",
+        "curioplan evaluate runs/maze\n"
+        "  curioplan evaluate runs/maze --controller actor --seeds 3\n"
+        "  curioplan evaluate runs/maze --cases goals.json --video      (as [[1, 10], [7, 1]])\n"
+        "  curioplan evaluate runs/maze --cases random:20 --algo iql",
+    )
+    evaluate.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+    evaluate.add_argument(
+        "--name", default="", metavar="NAME", help="what to call the result (default: controller and values)"
+    )
+    evaluate.add_argument(
+        "--video",
+        nargs="?",
+        const="",
+        metavar="CASES",
+        help="film the first run of these cases, by name, or of all: as MP4 with the extra video installed, "
+        "else as GIF",
+    )
+    _add_settings(evaluate, EvaluateConfig)
+
+    play = command(
+        commands,
+        "play",
+        run_play,
+        "Open a page on which the agent of a run can be sent to goals, watched and pushed off course",
+        "curioplan play runs/maze\n  curioplan play runs/maze --algo iql --port 9000 --no-open",
+    )
+    playground.add_arguments(play)
+    _add_settings(play, ReachConfig)
+
+    diagnose = command(
+        commands,
+        "diagnose",
+        run_diagnose,
+        "Find out where values trap who climbs them, and how accurate they and the model are",
+        "curioplan diagnose runs/maze\n  curioplan diagnose runs/maze --algo iql --evaluations mbp-iql-0",
+    )
+    diagnose.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+    diagnose.add_argument(
+        "--name", default="", metavar="NAME", help="what to call it (default: as the training of the values)"
+    )
+    _add_settings(diagnose, DiagnoseConfig)
+
+    report = command(
+        commands,
+        "report",
+        run_report,
+        "Write one page about a run, which opens in any browser without a network",
+        "curioplan report runs/maze\n  curioplan report runs/maze --out maze.html",
+    )
+    report.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+    report.add_argument("--out", type=Path, metavar="FILE", help="where it goes (default: RUN/report.html)")
+
+    study = command(
+        commands,
+        "reproduce",
+        printing(reproduce.run),
+        "Run a study of the paper, and tabulate its success rates beside the paper's",
+        "curioplan reproduce method --envs maze_umaze --seeds 2 --preset smoke\n"
+        "  curioplan reproduce all --dry-run                            (the jobs, and how long they take)\n"
+        "  curioplan reproduce graph --backend ray --storage s3://bucket/study",
+    )
+    reproduce.add_arguments(study)
+    _add_preset(study)
 
     command(commands, "envs", list_envs, "List the environments", "curioplan envs")
 
@@ -128,6 +243,15 @@ def build_parser(arguments: Sequence[str] = ()) -> Parser:
         "target", type=Path, metavar="TO", help="a folder, or a file ending in .npz or .hdf5"
     )
     convert.add_argument("--overwrite", action="store_true", help="replace TO if it exists")
+
+    expert = command(
+        parts,
+        "make-expert",
+        printing(stages.make_expert),
+        "Make data of a scripted expert that pursues the goals of a task",
+        "curioplan data make-expert maze_large --steps 20000 --out expert",
+    )
+    stages.add_make_expert(expert)
 
     shown = command(
         commands,
@@ -205,6 +329,53 @@ def run_train_model(arguments: Namespace) -> None:
     config = read_config(preset(arguments.preset, TrainModelConfig), arguments)
     folder = train_model(arguments.folder, config, env=arguments.env, name=arguments.name)
     print(f"model, errors and figure are in {folder}")
+
+
+def run_evaluate(arguments: Namespace) -> None:
+    """Evaluate, and say what was reached and where it is."""
+    from curioplan.stages.evaluate import format_result, run_evaluation
+    from curioplan.stages.film import film
+
+    config = read_config(preset(arguments.preset, EvaluateConfig), arguments)
+    folder = run_evaluation(arguments.folder, config, name=arguments.name)
+    print(format_result(folder))
+    print(f"result and trajectories are in {folder}")
+    if arguments.video is not None:
+        videos = film(arguments.folder, folder.name, arguments.video)
+        print(f"videos: {', '.join(str(path) for path in videos)}")
+
+
+def run_play(arguments: Namespace) -> None:
+    """Serve the playground, and say where it is."""
+    config = read_config(preset(arguments.preset, ReachConfig), arguments)
+    playground.run(arguments, config, lambda text: print(text, flush=True))
+
+
+def run_diagnose(arguments: Namespace) -> None:
+    """Diagnose, and say what was found and where it is."""
+    from curioplan.stages.diagnose import diagnose, format_diagnosis
+
+    config = read_config(preset(arguments.preset, DiagnoseConfig), arguments)
+    folder = diagnose(arguments.folder, config, name=arguments.name)
+    print(format_diagnosis(folder))
+    print(f"numbers and figures are in {folder}")
+
+
+def run_report(arguments: Namespace) -> None:
+    """Write the page, and say where it is."""
+    from curioplan.stages.report import report
+
+    print(f"the report is {report(arguments.folder, arguments.out)}")
+
+
+def printing(run: Callable[[Namespace], Iterator[str]]) -> Callable[[Namespace], None]:
+    """A command that prints what a function has to say."""
+
+    def command(arguments: Namespace) -> None:
+        for text in run(arguments):
+            print(text)
+
+    return command
 
 
 def list_envs(_: Namespace) -> None:

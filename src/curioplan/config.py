@@ -16,6 +16,9 @@ from curioplan.errors import ConfigError
 PresetName = Literal["paper", "cpu", "smoke"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 CriticLoss = Literal["squared", "cross-entropy"]
+Valuing = Literal["particles", "mean"]
+Preselect = Literal["nearest", "promising"]
+ExplorerName = Literal["disagreement", "novelty", "random", "value"]
 
 
 def _require(config: Any, rule: str, *names: str) -> None:
@@ -79,8 +82,8 @@ class ModelConfig:
 class PlannerConfig:
     """Trajectory optimisation with the learned model."""
 
-    method: Literal["icem", "cem"] = "icem"
-    """Optimiser: iCEM, or plain CEM (white noise, no memory)."""
+    method: Literal["icem", "cem", "mppi"] = "icem"
+    """Optimiser: iCEM, plain CEM (white noise, no memory), or MPPI (a mean weighted by worth, no elites)."""
     iterations: int = 3
     """Refits of the sampling distribution per plan."""
     population: int = 400
@@ -93,6 +96,9 @@ class PlannerConfig:
     """Exponent of the power spectrum of the sampled noise; 0 is white."""
     keep_fraction: float = 0.3
     """Share of elites kept across iterations and, shifted, across steps."""
+    temperature: float = 0.3
+    """How far below the best a sequence may be and still count with MPPI, in standard deviations of the
+    population's worth."""
     population_decay: float = 1.0
     """Factor by which the population shrinks per iteration; 1 keeps it."""
     initial_std: float = 0.25
@@ -101,6 +107,8 @@ class PlannerConfig:
     """What is executed: the refitted mean, or the best sampled sequence."""
     replan_every: int = 1
     """Environment steps between two plans."""
+    warm_start: bool = True
+    """Whether a plan starts from the last one, shifted in time."""
     propagation: Literal["ts1", "mean", "shared"] = "ts1"
     """How imagined states advance: sampled particles that change members (ts1), each elite with a mean of
     its own (mean), or one state on which all members are evaluated (shared)."""
@@ -114,7 +122,7 @@ class PlannerConfig:
         _require(self, "at least 1", "iterations", "population", "replan_every", "particles")
         _require(self, "above 0 and at most 1", "elite_ratio", "population_decay")
         _require(self, "between 0 and 1", "momentum", "keep_fraction")
-        _require(self, "above 0", "initial_std", "variance_limit")
+        _require(self, "above 0", "initial_std", "temperature", "variance_limit")
         _require(self, "at least 0", "noise_exponent")
 
 
@@ -126,8 +134,9 @@ class ExploreConfig:
     """Environment steps in all."""
     seed: int = 0
     """Seed of everything random."""
-    explorer: Literal["disagreement", "novelty", "random"] = "disagreement"
-    """What is sought: disagreement of the ensemble, novelty to a random network (RND), or nothing."""
+    explorer: ExplorerName = "disagreement"
+    """What is sought: disagreement of the ensemble, novelty to a random network (RND), nothing (random), or,
+    with curioplan polo, states of uncertain value."""
     warmup_steps: int = 3000
     """Uniformly random steps before the first plan."""
     horizon: int = 0
@@ -236,6 +245,16 @@ class LearnConfig:
     """Share of goals taken from the future of the same trajectory."""
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how far ahead."""
+    p_state: float = 0.0
+    """Share of goals that are whole states, beside what the task calls a goal; a graph whose edges lead to
+    whole states needs some."""
+    quick_units: int = 0
+    """Units per hidden layer of a small network trained along to give V(s; g) in one evaluation, where the
+    learner needs its actor and critics: graphs ask for very many values. 0 trains none."""
+    quick_learning_rate: float = 1e-3
+    """Step size of Adam for the quick network."""
+    quick_every: int = 2
+    """Updates of the learner per update of the quick network."""
     checkpoint_every: int = 2000
     """Updates between checkpoints."""
     figure_every: int = 10_000
@@ -246,10 +265,10 @@ class LearnConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         _require(self, "at least 1", "seeds", "batch_size", "layers", "units")
-        _require(self, "at least 1", "checkpoint_every", "figure_every")
-        _require(self, "at least 0", "seed", "size", "updates", "threads")
-        _require(self, "above 0", "actor_learning_rate", "critic_learning_rate")
-        _require(self, "between 0 and 1", "polyak", "p_goal", "cooldown")
+        _require(self, "at least 1", "checkpoint_every", "figure_every", "quick_every")
+        _require(self, "at least 0", "seed", "size", "updates", "threads", "quick_units")
+        _require(self, "above 0", "actor_learning_rate", "critic_learning_rate", "quick_learning_rate")
+        _require(self, "between 0 and 1", "polyak", "p_goal", "p_state", "cooldown")
         _require(self, "above 0 and at most 1", "p_geometric")
         if not 0 <= self.gamma < 1:
             raise ConfigError(f"gamma must be between 0 and 1, not {self.gamma}.")
@@ -265,18 +284,33 @@ class GraphConfig:
     """Vertices; 0 takes the task's number."""
     sampling: Literal["inverse-density", "uniform"] = "inverse-density"
     """How vertices are drawn from the data."""
+    through: Literal["goals", "states"] = "goals"
+    """What an edge to a vertex reaches: the goal it achieves, as in the paper, or the whole state, for which
+    values must be learned with p_state above 0. Where goals are but a part of a state, arriving at a vertex's
+    goal is not being there."""
+    arrival: float = 0.0
+    """Steps added to the length log_γ V of every edge. Values count from the step before the goal, so that an
+    edge takes one step more than its length; the paper leaves it out, and 1 makes lengths add up."""
+    candidates: int = 0
+    """Random states of the data among which vertices are drawn; 0 takes all, at a cost that grows with the
+    data."""
     density_goals: int = 1000
     """Random goals over which the density of a state is averaged."""
     density_scale: float = 20.0
     """Scale of the exponential kernel on temporal distances."""
     max_distance: float = 500.0
     """Temporal distances are clipped here."""
+    evaluate: Literal["exact", "quick"] = "exact"
+    """What gives the lengths of edges: the learner's own networks, or the quick one trained along."""
     near_vertices: int = 100
-    """Only this many vertices nearest to the current state are looked at; 0 looks at all."""
+    """Only this many vertices are looked at while planning; 0 looks at all."""
+    preselect: Preselect = "nearest"
+    """Which: those nearest to the current state, as in the paper, or those nearest to the goal by way of them
+    among all that a plan can come within the threshold of."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self, "at least 0", "vertices", "near_vertices")
+        _require(self, "at least 0", "vertices", "candidates", "near_vertices", "arrival")
         _require(self, "at least 1", "density_goals")
         _require(self, "above 0", "density_scale", "max_distance")
 
@@ -289,6 +323,9 @@ class ReachConfig:
     """Seed of everything random."""
     horizon: int = 0
     """Planning horizon; 0 takes the task's."""
+    valuing: Valuing = "particles"
+    """What is valued: every particle at the end of an imagined trajectory, or their mean, which is as many
+    times cheaper as there are particles."""
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     """The trajectory optimiser."""
     graph: GraphConfig = field(default_factory=GraphConfig)
@@ -299,8 +336,79 @@ class ReachConfig:
         _require(self, "at least 0", "seed", "horizon")
 
 
-StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig
-Config = TypeVar("Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig)
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Evaluation: how often a controller reaches the goals of given cases."""
+
+    controller: str = "mbp+graph"
+    """What acts: the policy (actor), planning (mbp) towards values, aggregated over a graph (mbp+graph or
+    mbp+graph-uniform), towards the goal alone (mbp+sparse), or towards SORB's subgoals (mbp+sorb-10)."""
+    algo: str = "td3"
+    """Learner of the value function."""
+    seed: int = 0
+    """Seed of the value function."""
+    values: str = ""
+    """Name of the training of the value function, if it was given one."""
+    model: str = ""
+    """Dynamics model: empty for exploration's, else a name given to train-model."""
+    cases: str = ""
+    """What to reach: empty for all cases of the task; else some of their names, separated by commas, a file
+    of goals ending in .json, or random:N for so many goals that the data achieve."""
+    seeds: int = 1
+    """How often each case is run, with consecutive seeds of everything random, the first being reach.seed."""
+    together: int = 24
+    """Cases planned in one batch, at most; each takes an environment of its own."""
+    threads: int = 0
+    """CPU threads to compute with; 0 takes all."""
+    reach: ReachConfig = field(default_factory=ReachConfig)
+    """How goals are reached."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "seeds", "together")
+        _require(self, "at least 0", "seed", "threads")
+
+
+@dataclass(frozen=True)
+class DiagnoseConfig:
+    """Diagnosis: where values trap who climbs them, and how accurate they and the model are."""
+
+    algo: str = "td3"
+    """Learner of the value functions, which are all those trained together."""
+    seed: int = 0
+    """Seed of one of them, over which values are aggregated."""
+    values: str = ""
+    """Name of their training, if it was given one."""
+    model: str = ""
+    """Dynamics model: empty for exploration's, else a name given to train-model."""
+    evaluations: str = ""
+    """Evaluations whose trajectories are looked at: empty for all of the run, else their names, separated by
+    commas."""
+    horizon: int = 0
+    """Steps within which something better is looked for; 0 takes the planning horizon of the task."""
+    sequences: int = 50
+    """Random action sequences per state, which tell what can be reached."""
+    pool: int = 1000
+    """Random states of the data, the best of which counts as the best there is."""
+    stride: int = 1
+    """Steps between two states of a trajectory that are looked at."""
+    draws: int = 0
+    """Seed of everything that is drawn."""
+    threads: int = 0
+    """CPU threads to compute with; 0 takes all."""
+    graph: GraphConfig = field(default_factory=GraphConfig)
+    """The aggregation graph."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(self, "at least 1", "sequences", "pool", "stride")
+        _require(self, "at least 0", "seed", "horizon", "draws", "threads")
+
+
+StageConfig = ExploreConfig | TrainModelConfig | LearnConfig | ReachConfig | EvaluateConfig | DiagnoseConfig
+Config = TypeVar(
+    "Config", ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig, EvaluateConfig, DiagnoseConfig
+)
 
 _CPU_MODEL = ModelConfig(
     members=5, elites=5, layers=3, units=128, learning_rate=2e-3, batch_size=256, beta=0.5
@@ -308,8 +416,21 @@ _CPU_MODEL = ModelConfig(
 _CPU_PLANNER = PlannerConfig(
     population=100, iterations=2, elite_ratio=0.1, replan_every=5, propagation="shared"
 )
+_CPU_GRAPH = GraphConfig(
+    arrival=1.0, candidates=10_000, density_goals=300, evaluate="quick", near_vertices=300
+)
 _SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batch_size=64)
 _SMOKE_PLANNER = replace(_CPU_PLANNER, population=16)
+_CPU_REACH = ReachConfig(
+    valuing="mean",
+    graph=_CPU_GRAPH,
+    planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
+)
+_SMOKE_REACH = ReachConfig(
+    valuing="mean",
+    planner=replace(_SMOKE_PLANNER, propagation="mean"),
+    graph=replace(_CPU_GRAPH, vertices=50, candidates=500, density_goals=50),
+)
 
 _PRESETS: dict[PresetName, dict[type, Any]] = {
     "paper": {
@@ -317,6 +438,8 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         TrainModelConfig: TrainModelConfig(),
         LearnConfig: LearnConfig(),
         ReachConfig: ReachConfig(),
+        EvaluateConfig: EvaluateConfig(),
+        DiagnoseConfig: DiagnoseConfig(),
     },
     "cpu": {
         ExploreConfig: ExploreConfig(updates_per_step=0.5, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER),
@@ -328,10 +451,12 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             critic_learning_rate=3e-4,
             cooldown=0.3,
             critic_loss="cross-entropy",
+            p_state=0.5,
+            quick_units=128,
         ),
-        ReachConfig: ReachConfig(
-            planner=replace(_CPU_PLANNER, population=64, iterations=3, replan_every=2, propagation="mean"),
-        ),
+        ReachConfig: _CPU_REACH,
+        EvaluateConfig: EvaluateConfig(reach=_CPU_REACH),
+        DiagnoseConfig: DiagnoseConfig(stride=5, graph=_CPU_GRAPH),
     },
     "smoke": {
         ExploreConfig: ExploreConfig(
@@ -347,10 +472,18 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             updates=500, cooldown=0.3, checkpoint_every=200, threads=1, model=_SMOKE_MODEL
         ),
         LearnConfig: LearnConfig(
-            epochs=20, units=64, batch_size=128, actor_learning_rate=1e-3, critic_learning_rate=1e-3
+            epochs=20,
+            units=64,
+            batch_size=128,
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            p_state=0.5,
+            quick_units=32,
         ),
-        ReachConfig: ReachConfig(
-            planner=replace(_SMOKE_PLANNER, propagation="mean"), graph=GraphConfig(vertices=50)
+        ReachConfig: _SMOKE_REACH,
+        EvaluateConfig: EvaluateConfig(threads=1, reach=_SMOKE_REACH),
+        DiagnoseConfig: DiagnoseConfig(
+            sequences=10, pool=100, stride=20, threads=1, graph=_SMOKE_REACH.graph
         ),
     },
 }

@@ -68,6 +68,8 @@ def add_config(parser: argparse.ArgumentParser, config: Any, prefix: str = "") -
         if get_origin(kind) is Literal:
             choices = [str(choice) for choice in get_args(kind)]
             group.add_argument(flag, type=str, choices=choices, dest=prefix + name, help=text)
+        elif kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, dest=prefix + name, help=text)
         else:
             metavar = {int: "N", float: "X", str: "TEXT"}[kind]
             group.add_argument(flag, type=kind, dest=prefix + name, metavar=metavar, help=text)

@@ -19,7 +19,7 @@ import importlib.metadata
 import logging
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -153,7 +153,8 @@ def _settle_config(folder: Path, config: StageConfig, may_grow: tuple[str, ...])
         saved = read_json(path)
         if not isinstance(saved, dict) or not saved.keys() >= {"settings", "versions"}:
             raise RunError(f"{path} is damaged: it does not hold settings and versions.")
-        differing = differences(saved["settings"], wanted)
+        # Settings that the version before did not have were then as they are by default.
+        differing = differences(_completed(saved["settings"], asdict(type(config)())), wanted)
         stuck = [
             f"{field} ({old} there, {new} here)"
             for field, (old, new) in differing.items()
@@ -167,6 +168,15 @@ def _settle_config(folder: Path, config: StageConfig, may_grow: tuple[str, ...])
         if not differing:
             return
     write_json(path, {"settings": wanted, "versions": versions()})
+
+
+def _completed(saved: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings, with the usual ones for those that are missing."""
+    found = {**usual, **saved}
+    for name, value in found.items():
+        if isinstance(value, Mapping) and isinstance(usual.get(name), Mapping):
+            found[name] = _completed(value, usual[name])
+    return found
 
 
 def _warn_of_versions(saved: dict[str, str]) -> None:

@@ -70,13 +70,15 @@ def landscape_figure(
         raise DataError(f"{task.name} has no map to draw values on; drawing them takes data.")
 
 
-def steps_over_map(value: ValueFunction, task: Task, plan: FloorPlan, case: Case, gamma: float) -> Floats:
+def steps_over_map(
+    value: ValueFunction, task: Task, plan: FloorPlan, case: Case, gamma: float, per_cell: int = PER_CELL
+) -> Floats:
     """The steps log_γ V to the goal of a case from points of the map, row by row; NaN in walls."""
-    free = np.kron(plan.free, np.ones((PER_CELL, PER_CELL), np.bool_))
+    free = np.kron(plan.free, np.ones((per_cell, per_cell), np.bool_))
     states = torch.zeros(int(free.sum()), task.observation_dim)
     if case.state is not None:
         states[:] = torch.tensor(case.state)
-    states[:, :2] = torch.from_numpy((np.argwhere(free) + 0.5) / PER_CELL - 0.5 - plan.offset)
+    states[:, :2] = torch.from_numpy((np.argwhere(free) + 0.5) / per_cell - 0.5 - plan.offset)
     steps = np.full(free.shape, np.nan)
     steps[free] = implied_steps(evaluate(value, states, torch.tensor(case.goal)), gamma)
     return steps
@@ -102,7 +104,7 @@ def _map_figure(
     maps = [steps_over_map(value, task, plan, case, gamma) for case in cases]
     nearest, farthest = (float(np.nanquantile(maps, share)) for share in (0, FARTHEST))
     scale = Normalize(nearest, max(farthest, nearest + 10))
-    left, right, bottom, top = _frame(plan)
+    left, right, bottom, top = frame_of(plan)
     width = 2.4 if right - left > 6 else 1.9
     across = min(len(cases), PANELS)
     height = width * (bottom - top) / (right - left) + 0.22  # and room for the title
@@ -112,7 +114,7 @@ def _map_figure(
     with house_style():
         for panel, case, steps in zip(axes, cases, maps, strict=False):
             draw_plan(panel, plan)
-            image = _draw_steps(panel, plan, steps, scale)
+            image = draw_steps(panel, plan, steps, scale)
             if task.goal_indices == (0, 1) and case.goal is not None:
                 panel.plot(*case.goal[::-1], "*", color="white", markeredgecolor="black", markersize=9)
             panel.set(title=f"goal {case.name}", xlim=(left, right), ylim=(bottom, top))
@@ -123,14 +125,14 @@ def _map_figure(
     save_figure(figure, path)
 
 
-def _frame(plan: FloorPlan) -> tuple[float, float, float, float]:
+def frame_of(plan: FloorPlan) -> tuple[float, float, float, float]:
     """Left, right, bottom and top of what there is to see: the free cells and a rim of wall."""
     rows, columns = (np.flatnonzero(plan.free.any(axis)) for axis in (1, 0))
     low, high = plan.offset + 0.5 + RIM, plan.offset - 0.5 - RIM
     return columns[0] - low, columns[-1] - high, rows[-1] - high, rows[0] - low
 
 
-def _draw_steps(axes: Axes, plan: FloorPlan, steps: Floats, scale: Normalize) -> AxesImage:
+def draw_steps(axes: Axes, plan: FloorPlan, steps: Floats, scale: Normalize) -> AxesImage:
     """A heat map between the walls, few steps bright, with lines of equal steps."""
     rows, columns = plan.free.shape
     edge = 0.5 + plan.offset

@@ -16,6 +16,13 @@ ROOM = "##### #OOO# #OOO# #OOO# #####"
 LOW, HIGH = 1.3, 2.3  # a button's zone lies below LOW or above HIGH in both coordinates
 NOISE = 0.05  # standard deviation of the noise on the observed history
 BUTTONS = (1, 2, 3, 4)
+NEAR_WALL, FAR_WALL = 0.5 - OFFSET, 3.5 - OFFSET
+ZONES = {  # lowest x and y, highest x and y
+    "1": (NEAR_WALL, NEAR_WALL, LOW, LOW),
+    "2": (NEAR_WALL, HIGH, LOW, FAR_WALL),
+    "3": (HIGH, HIGH, FAR_WALL, FAR_WALL),
+    "4": (HIGH, NEAR_WALL, FAR_WALL, LOW),
+}
 
 
 def zones(positions: NDArray[Any]) -> NDArray[np.int64]:
@@ -58,7 +65,7 @@ TASK = Task(
         if a != b
     ),
     coverage=Coverage("button triples", 36, triples),
-    floor_plan=FloorPlan(parse_map(ROOM), OFFSET),
+    floor_plan=FloorPlan(parse_map(ROOM), OFFSET, ZONES),
 )
 
 

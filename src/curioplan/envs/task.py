@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -123,10 +123,12 @@ class FloorPlan:
     Attributes:
         free: Which cells are free, ``(rows, columns)``.
         offset: The centre of cell (i, j) is at (i − offset, j − offset).
+        zones: Rectangles that mean something, by name: their lowest x and y, then their highest.
     """
 
     free: NDArray[np.bool_]
     offset: float
+    zones: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,22 @@
 """Trajectory optimisation: rollouts of the learned model, objectives, and iCEM over both."""
 
 from curioplan.planning.icem import Planner, PlanReport
-from curioplan.planning.objectives import Disagreement, Distance, GoalValue, Novelty, Objective
+from curioplan.planning.objectives import (
+    Disagreement,
+    Distance,
+    GoalReturn,
+    GoalValue,
+    Novelty,
+    Objective,
+    Sparse,
+)
 from curioplan.planning.rollout import Dynamics, ModelRollout, Rollout
 
 __all__ = [
     "Disagreement",
     "Distance",
     "Dynamics",
+    "GoalReturn",
     "GoalValue",
     "ModelRollout",
     "Novelty",
@@ -15,4 +24,5 @@ __all__ = [
     "PlanReport",
     "Planner",
     "Rollout",
+    "Sparse",
 ]

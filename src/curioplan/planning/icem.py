@@ -1,4 +1,4 @@
-"""iCEM and CEM: action sequences by sampling, ranking and refitting (Pinneri et al., 2020)."""
+"""iCEM, CEM and MPPI: action sequences by sampling, ranking and refitting (Pinneri et al., 2020)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Planner:
     population and, shifted in time with new last actions drawn afresh, the first population of the next
     plan; the mean, shifted with its last action repeated, starts the next plan; it also enters the last
     population. Kept elites and the mean take places in the population, whose size is as stated. CEM draws
-    white noise and has no memory, hence no momentum either.
+    white noise and has no memory, hence no momentum either. MPPI (Williams et al., 2017) keeps no elites and
+    never changes the deviation: its mean is that of the whole population, weighted by
+    exp((worth − best worth) / (temperature · deviation of worth)), and starts the next plan as with iCEM.
 
     Sequences whose particles spread beyond `variance_limit` rank below all others, by increasing spread:
     if too few remain, the least spread stand in. Values that are not finite rank last of all.
@@ -66,6 +68,8 @@ class Planner:
     ) -> None:
         if config.method == "cem":
             config = replace(config, noise_exponent=0.0, keep_fraction=0.0, momentum=0.0)
+        elif config.method == "mppi":
+            config = replace(config, keep_fraction=0.0, momentum=0.0)
         if config.population < 4:
             raise ConfigError(f"The planner needs a population of at least 4, not {config.population}.")
         if not config.replan_every <= horizon:
@@ -148,7 +152,7 @@ class Planner:
         for iteration, size in enumerate(sizes):
             last = iteration == len(sizes) - 1
             given = [] if kept is None else [kept]
-            if last and config.method == "icem":
+            if last and config.method != "cem":
                 given.append(mean.unsqueeze(1))
             actions = self._sample(mean, std, size - sum(g.shape[1] for g in given), generators)
             actions = torch.cat([*given, actions], 1)
@@ -156,10 +160,15 @@ class Planner:
                 states, actions, generators, disagreement=self.objective.needs_disagreement
             )
             values = self.objective(rollout, actions, slots)
-            top = self.rank(values, rollout.spread)[:, : self.elite_count]
+            order = self.rank(values, rollout.spread)
+            top = order[:, : self.elite_count]
             elites = _take(actions, top)
-            mean = torch.lerp(elites.mean(1), mean, config.momentum)
-            std = torch.lerp(elites.std(1, correction=0), std, config.momentum)
+            if config.method == "mppi":
+                weights = self.weigh(values, rollout.spread, order[:, 0])
+                mean = torch.einsum("bp,bpha->bha", weights, actions).clamp_(self.low, self.high)
+            else:
+                mean = torch.lerp(elites.mean(1), mean, config.momentum)
+                std = torch.lerp(elites.std(1, correction=0), std, config.momentum)
             kept = elites[:, : self.kept_count] if self.kept_count else None
             if last:
                 self.report = self._describe(slots, rollout, values, top)
@@ -175,7 +184,7 @@ class Planner:
         """Mean, std and kept elites with which a plan starts."""
         std = (self.config.initial_std * (self.high - self.low)).expand(len(slots), self.horizon, -1).clone()
         mean = ((self.low + self.high) / 2).expand_as(std).clone()
-        if self.config.method == "cem":
+        if self.config.method == "cem" or not self.config.warm_start:
             return mean, std, None
         warm, steps = self._age[slots] >= 0, self.config.replan_every
         mean[warm] = shift(self._mean[slots[warm]], steps)
@@ -197,6 +206,30 @@ class Planner:
         key = torch.where(spread > self.config.variance_limit, -1e39 * (1 + spread.double()), values.double())
         key = torch.where(torch.isfinite(values) & torch.isfinite(spread), key, -math.inf)
         return key.argsort(dim=1, descending=True, stable=True)
+
+    def weigh(self, values: Tensor, spread: Tensor, best: Tensor) -> Tensor:
+        """MPPI's weights (B, P) of sequences, which sum to one; what is discarded or not finite has none.
+
+        Args:
+            values: Worth of the sequences (B, P).
+            spread: Their spread (B, P).
+            best: First in rank (B,), which has all the weight where nothing else has any.
+        """
+        usable = torch.isfinite(values) & (spread <= self.config.variance_limit)
+        some = usable.any(1, keepdim=True)
+        usable = torch.where(some, usable, torch.arange(values.shape[1]) == best[:, None])
+        worth = torch.where(usable & some, values.double(), 0.0)
+        count = usable.sum(1, keepdim=True)
+        mean = worth.sum(1, keepdim=True) / count
+        deviation = (torch.where(usable, worth - mean, 0.0).square().sum(1, keepdim=True) / count).sqrt()
+        scale = (self.config.temperature * deviation).clamp(min=1e-30)
+        scores = torch.where(usable, worth, -math.inf)
+        return ((scores - scores.amax(1, keepdim=True)) / scale).softmax(1).float()
+
+    @property
+    def plans(self) -> Tensor:
+        """The last plan of every slot (slots, H, act)."""
+        return self._plan
 
     def _describe(self, slots: Tensor, rollout: Rollout, values: Tensor, top: Tensor) -> PlanReport:
         """The report of a population."""

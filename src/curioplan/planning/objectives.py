@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from curioplan.config import Valuing
 from curioplan.errors import CurioplanError
 from curioplan.models.mlp import BatchedMLP
 from curioplan.models.normaliser import Normaliser
@@ -36,6 +37,12 @@ class Objective(Protocol):
             Values (B, P), larger is better; what is not finite ranks last.
         """
         ...
+
+
+def final_states(rollout: Rollout, valuing: Valuing) -> Tensor:
+    """The last imagined states that count, (B, P, K, obs): of every particle, or their mean alone."""
+    states = rollout.states[..., -1, :]
+    return states if valuing == "particles" else states.mean(2, keepdim=True)
 
 
 class Disagreement:
@@ -72,26 +79,97 @@ class Distance:
         return -(states[..., self.goal_indices] - goals).norm(dim=-1).sum(-1).mean(-1)
 
 
+class Sparse:
+    """The share of imagined states that succeed, Σ_t 1[s_t achieves g], averaged over particles.
+
+    Args:
+        success: The task's success test on batches of achieved and desired goals.
+        goal_of: The achieved goals of states.
+        goals: Goal of each slot (slots, goal).
+    """
+
+    needs_disagreement = False
+
+    def __init__(
+        self,
+        success: Callable[[Tensor, Tensor], Tensor],
+        goal_of: Callable[[Tensor], Tensor],
+        goals: Tensor,
+    ) -> None:
+        self.success, self.goal_of, self.goals = success, goal_of, goals
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        achieved = self.goal_of(rollout.states[..., 1:, :])  # (B, P, K, H, goal)
+        return self.success(achieved, self.goals[slots][:, None, None, None]).float().sum(-1).mean(-1)
+
+
 class GoalValue:
-    """The value V(s_H; g) of the last imagined state, averaged over particles.
+    """The value V(s_H; g) of the last imagined state.
 
     The discount γ^{H−1} in front of it is the same for all sequences and left out.
 
     Args:
         value: V(s; g) of states (N, obs) and goals (N, goal), as (N,).
         goals: Goal of each slot (slots, goal).
+        valuing: Whether every particle is valued, and values averaged, or the mean of the particles.
     """
 
     needs_disagreement = False
 
-    def __init__(self, value: Callable[[Tensor, Tensor], Tensor], goals: Tensor) -> None:
-        self.value, self.goals = value, goals
+    def __init__(
+        self, value: Callable[[Tensor, Tensor], Tensor], goals: Tensor, valuing: Valuing = "particles"
+    ) -> None:
+        self.value, self.goals, self.valuing = value, goals, valuing
 
     def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
         """See `Objective`."""
-        states = rollout.states[..., -1, :]  # (B, P, K, obs)
+        states = final_states(rollout, self.valuing)  # (B, P, K, obs)
         goals = self.goals[slots][:, None, None].expand(*states.shape[:-1], -1)
         return self.value(states.flatten(0, -2), goals.flatten(0, -2)).view(states.shape[:-1]).mean(-1)
+
+
+class GoalReturn:
+    """The discounted return of reaching a goal, with a value for what comes after the horizon.
+
+    γ^t where action t (from 0) is the first to lead to success, else γ^H V(s_H; g), averaged over particles:
+    as V(s; g) = γ^(steps − 1), plans of any length agree.
+
+    Args:
+        value: V(s; g) of states (N, obs) and goals (N, goal), as (N,).
+        success: The task's success test.
+        goal_of: The achieved goals of states.
+        gamma: The discount factor.
+        goals: Goal of each slot (slots, goal).
+    """
+
+    needs_disagreement = False
+
+    def __init__(
+        self,
+        value: Callable[[Tensor, Tensor], Tensor],
+        success: Callable[[Tensor, Tensor], Tensor],
+        goal_of: Callable[[Tensor], Tensor],
+        gamma: float,
+        goals: Tensor,
+    ) -> None:
+        self.value, self.success, self.goal_of = value, success, goal_of
+        self.gamma, self.goals = gamma, goals
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        goals = self.goals[slots][:, None, None].expand(*rollout.states.shape[:3], -1)
+        last = rollout.states[..., -1, :]
+        future = self.value(last.flatten(0, -2), goals.flatten(0, -2)).view(last.shape[:-1])
+        reached, discount = self.arrivals(rollout.states[..., 1:, :], goals)
+        return torch.where(reached, discount, discount * future).mean(-1)
+
+    def arrivals(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether paths (..., H, obs) reach goals (..., goal), and the discount of that, γ^t, or else γ^H."""
+        met = self.success(self.goal_of(states), goals[..., None, :])  # (..., H)
+        reached, first = met.any(-1), met.to(torch.uint8).argmax(-1)
+        steps = torch.where(reached, first, states.shape[-2])
+        return reached, self.gamma ** steps.to(states.dtype)
 
 
 class Novelty:

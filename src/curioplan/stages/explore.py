@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +17,7 @@ from curioplan.analysis.exploration import exploration_figure
 from curioplan.config import ExploreConfig
 from curioplan.data import TrajectoryStore, save_minari
 from curioplan.envs import Task, make_env, make_task
+from curioplan.errors import ConfigError
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import Disagreement, ModelRollout, Novelty, Planner
 from curioplan.runs import Stage, open_stage
@@ -24,6 +25,7 @@ from curioplan.seeding import seed_for
 from curioplan.storage import save_tree
 
 STAGE = "explore"
+Settings = TypeVar("Settings", bound=ExploreConfig)
 
 
 def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool = True) -> Path:
@@ -40,13 +42,27 @@ def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool 
     Returns:
         The folder of the stage: ``data`` (Minari), ``model.safetensors`` and figures.
     """
+    if config.explorer == "value":
+        raise ConfigError("Exploration that seeks value is curioplan polo, not a setting of explore.")
+    return explore_as(Explorer, env, out, config, progress=progress)
+
+
+def explore_as(
+    kind: Callable[[gym.Env, Task, Settings], Explorer],
+    env: str,
+    out: str | Path,
+    config: Settings,
+    *,
+    progress: bool = True,
+) -> Path:
+    """As :func:`explore`, with an explorer of some kind."""
     world = make_env(env)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads or threads)
     try:
         task = make_task(env, world)
         with open_stage(Path(out), STAGE, env, config, may_grow=("steps",)) as stage:
-            explorer = Explorer(world, task, config)
+            explorer = kind(world, task, config)
             explorer.resume(stage)
             with tqdm(
                 total=config.steps,
@@ -63,7 +79,7 @@ def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool 
                     stage.metrics.write(explorer.store.transitions, explorer.metrics)
                     explorer.checkpoint(stage)
             explorer.checkpoint(stage, final=True)
-            _publish(stage.folder, explorer)
+            explorer.publish(stage.folder)
             return stage.folder
     finally:
         torch.set_num_threads(threads)
@@ -120,13 +136,17 @@ class Explorer:
             else:
                 action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
             observation, _, terminated, truncated, _ = self.env.step(action)
-            done = terminated or truncated
+            done = terminated or truncated or self.is_over(observation)
             self.store.step(action, observation["observation"], observation["achieved_goal"])
             if planned and self.store.transitions % self.config.learn_every == 0:
                 loss = self.learn_updates(loss)
             if bar is not None:
                 bar.update()
-        self._measure(values, loss)
+        self.measure(values, loss)
+
+    def is_over(self, observation: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether there is nothing more to do in an episode."""
+        return False
 
     def _plan(self, observation: NDArray[Any]) -> tuple[NDArray[np.float32], float]:
         """The next action, and the objective per step of the horizon that the planner expects."""
@@ -168,7 +188,7 @@ class Explorer:
         rows = self.store.sample_rows(self.config.model.batch_size, self.generator)
         self.novelty.update(self.store.observations[rows])
 
-    def _measure(self, values: list[float], loss: float | None) -> None:
+    def measure(self, values: list[float], loss: float | None) -> None:
         """Metrics of the episode that has just ended."""
         first = int(self.store.first_rows[-1])
         path = self.store.observations[first:].numpy()
@@ -230,9 +250,8 @@ class Explorer:
         self.updates, self.learned = state["updates"], state["learned"]
         self.visited = set(state["visited"])
 
-
-def _publish(folder: Path, explorer: Explorer) -> None:
-    """Write what later stages and people read: dataset, model and figure."""
-    save_minari(explorer.store, folder / "data", task=explorer.task, overwrite=True)
-    save_tree(folder / "model.safetensors", explorer.model.state())
-    exploration_figure(explorer.store, explorer.task, folder / "exploration.png")
+    def publish(self, folder: Path) -> None:
+        """Write what later stages and people read: dataset, model and figure."""
+        save_minari(self.store, folder / "data", task=self.task, overwrite=True)
+        save_tree(folder / "model.safetensors", self.model.state())
+        exploration_figure(self.store, self.task, folder / "exploration.png")

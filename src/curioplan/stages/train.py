@@ -30,6 +30,8 @@ STAGE = "values"
 INTERVAL = 250  # updates between two lines of metrics, unless checkpoints come more often
 CALIBRATION_PAIRS = 512
 RANK_PAIRS = 5000
+QUICK_GOALS = Relabelling(p_goal=0.75, p_geometric=0.04)
+"""Goals the quick network learns values for: up to the lengths that edges of a graph have, and beyond."""
 
 
 def train(
@@ -106,7 +108,7 @@ class ValueTrainer:
         self.store, self.task, self.config = store, task, config
         seeds = range(config.seed, config.seed + config.seeds)
         self.learner = learner_class(config.algo)(
-            Problem.of(task, store, config.gamma), config, list(seeds), model
+            Problem.of(task, store, config.gamma, whole=config.p_state > 0), config, list(seeds), model
         )
         self.generators = [torch.Generator().manual_seed(seed_for(seed, "batches")) for seed in seeds]
         self.among = [
@@ -122,14 +124,24 @@ class ValueTrainer:
         self.saved = 0
         self.metrics: dict[str, float | int | None] = {}
 
-    def batch(self) -> Batch:
+    def batch(self, relabelling: Relabelling | None = None) -> Batch:
         """Relabelled transitions (learners, batch, ·)."""
+        relabelling = relabelling or self.relabelling
         return stack_batches(
             [
-                sample_batch(self.store, self.config.batch_size, self.relabelling, generator, among)
+                self._draw(relabelling, generator, among)
                 for generator, among in zip(self.generators, self.among, strict=True)
             ]
         )
+
+    def _draw(self, relabelling: Relabelling, generator: torch.Generator, among: Tensor | None) -> Batch:
+        """The batch of one learner."""
+        store, size, problem = self.store, self.config.batch_size, self.learner.problem
+        batch = sample_batch(store, size, relabelling, generator, among)
+        if problem.whole:
+            whole = torch.rand(size, generator=generator) < self.config.p_state
+            batch.goals = problem.goals_of(batch.goals, store.observations[batch.goal_rows], whole)
+        return batch
 
     def advance(self, bar: tqdm | None = None) -> None:
         """Learn up to the next measurement, and measure."""
@@ -140,6 +152,8 @@ class ValueTrainer:
         while self.learner.updates < stop:
             self.learner.scale_rates(self.pace)
             info: Info = self.learner.update(self.batch())
+            if self.config.quick_units and self.learner.updates % self.config.quick_every == 0:
+                info |= self.learner.distil(self.batch(QUICK_GOALS))
             for key, value in info.items():
                 sums[key] = sums[key] + value if key in sums else value
                 counts[key] = counts.get(key, 0) + 1

@@ -3,10 +3,11 @@
 from curioplan.values.learner import Info, Learner
 from curioplan.values.problem import Problem
 from curioplan.values.registry import LEARNERS, learner_class, learner_config
-from curioplan.values.trained import Values, save_values
+from curioplan.values.trained import Distances, Values, save_values
 
 __all__ = [
     "LEARNERS",
+    "Distances",
     "Info",
     "Learner",
     "Problem",

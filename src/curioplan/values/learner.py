@@ -20,6 +20,7 @@ from curioplan.errors import ConfigError, CurioplanError
 from curioplan.models import BatchedMLP, GaussianEnsemble
 from curioplan.models.mlp import Layer
 from curioplan.models.training import load_training_state, training_state
+from curioplan.values.losses import regression_loss
 from curioplan.values.problem import Problem
 
 Info = dict[str, Tensor]
@@ -71,6 +72,9 @@ class Learner(ABC):
         self._optimizers: dict[str, torch.optim.Adam] = {}
         self._rates: dict[str, float] = {}
         self.set_up()
+        if config.quick_units:
+            situation = problem.observation_dim + problem.goal_dim
+            self.build("quick", situation, 1, rate=config.quick_learning_rate, units=config.quick_units)
 
     # What a learner defines
 
@@ -94,38 +98,61 @@ class Learner(ABC):
     def policy(self, states: Tensor, goals: Tensor) -> Tensor:
         """Actions (learners, N, action_dim) in [−1, 1], for normalised states and goals."""
 
+    def logits_above(self, states: Tensor, goals: Tensor, least: Tensor) -> Tensor:
+        """As `logits`, but where they are below `least` (N,), any number below it will do."""
+        return self.logits(states, goals)
+
     # What follows
 
     @torch.no_grad()
     def value(self, states: Tensor, goals: Tensor) -> Tensor:
         """V(s; g) in [0, 1] of states (N, ·) and goals (N, ·), for each learner (learners, N)."""
-        return self.logits(*self._inputs(states, goals)).sigmoid()
+        return self.logits(*self.inputs(states, goals)).sigmoid()
 
     @torch.no_grad()
     def distance(self, states: Tensor, goals: Tensor) -> Tensor:
         """Temporal distance d(s; g) = log_γ V(s; g) ≥ 0 in steps, (learners, N); precise however far."""
-        logits = self.logits(*self._inputs(states, goals))
+        logits = self.logits(*self.inputs(states, goals))
         return torch.nn.functional.logsigmoid(logits) / math.log(self.problem.gamma)
 
     @torch.no_grad()
     def act(self, states: Tensor, goals: Tensor) -> Tensor:
         """Actions π(s; g) of states (N, ·) and goals (N, ·), for each learner (learners, N, action_dim)."""
-        return self.problem.bounded(self.policy(*self._inputs(states, goals)))
+        return self.problem.bounded(self.policy(*self.inputs(states, goals)))
 
-    def _inputs(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+    def inputs(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+        """States and goals (N, ·) as networks take them: normalised, for each learner (learners, N, ·)."""
         shape = (len(self.seeds), -1, -1)
         return (
             self.problem.states.normalise(states).expand(shape),
-            self.problem.goals.normalise(goals).expand(shape),
+            self.problem.goals.normalise(self.problem.task_goals(goals)).expand(shape),
         )
+
+    def distil(self, batch: Batch) -> Info:
+        """One step of the quick network towards the values of the learner (learners, batch)."""
+        batch = self.problem.normalise(batch)
+        with torch.no_grad():
+            targets = self.logits(batch.observations, batch.goals).sigmoid_()
+        logits = self.evaluate("quick", (batch.observations, batch.goals))[:, 0, :, 0]
+        self.descend("quick", regression_loss(logits, targets, "cross-entropy").mean(1))
+        return {"quick_error": (logits.detach().sigmoid_() - targets).abs_().mean(1)}
 
     # Building blocks
 
     def build(
-        self, name: str, inputs: int, outputs: int, *, heads: int = 1, rate: float | None = None
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        *,
+        heads: int = 1,
+        rate: float | None = None,
+        units: int = 0,
     ) -> BatchedMLP:
         """A network per learner, or `heads` of them; trained by `descend` if it has a learning rate."""
-        make = partial(BatchedMLP, layers=self.config.layers, units=self.config.units, activation="relu")
+        make = partial(
+            BatchedMLP, layers=self.config.layers, units=units or self.config.units, activation="relu"
+        )
         network = make(len(self.seeds) * heads, inputs, outputs)
         for k, generator in enumerate(self.generators):
             own = make(heads, inputs, outputs, generator=generator)

@@ -237,7 +237,10 @@ class MBPO(TD3):
         at = (step + ahead).clamp(max=self.config.rollout_horizon)
         learner = torch.arange(len(self.seeds))[:, None]
         kept = self.memory.rollouts
-        achieved = kept.states[learner, rollout, at][..., self.goal_dims]
+        reached_states = kept.states[learner, rollout, at]
+        achieved = self.problem.goals_of(
+            reached_states[..., self.goal_dims], reached_states, self._whole(size)
+        )
         uncertainty = kept.uncertainty[learner, rollout, step]
         reached = (future & (at == step + 1)).float()
         batch = Batch(
@@ -255,6 +258,13 @@ class MBPO(TD3):
     def rewards(self, reached: Tensor, uncertainty: Tensor) -> Tensor:
         """1 where the goal is reached."""
         return reached
+
+    def _whole(self, size: int) -> Tensor:
+        """Which goals are whole states, (learners, size)."""
+        if not self.problem.whole:
+            return torch.zeros(len(self.seeds), size, dtype=torch.bool)
+        draws = [torch.rand(size, generator=each) for each in self.generators]
+        return torch.stack(draws) < self.config.p_state
 
     def _draw(self, size: int, goals: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Random rollouts, steps, numbers of steps ahead, whether goals lie there, and real rows."""

@@ -22,7 +22,7 @@ class Problem:
 
     Attributes:
         observation_dim: Width of a state.
-        goal_dim: Width of a goal.
+        goal_dim: Width of a goal, as networks see it.
         action_dim: Width of an action.
         gamma: Discount factor.
         middle: Centre of the action range (action_dim,).
@@ -30,6 +30,8 @@ class Problem:
         states: Statistics of the states.
         goals: Statistics of the achieved goals.
         goal_indices: The dimensions of a state that are its goal, where they are.
+        whole: Whether goals may be whole states, too. Networks then see (goal, state, 1) in place of a goal
+            if it is the whole state, and (goal, mean state, 0) if any state with this goal will do.
     """
 
     observation_dim: int
@@ -41,19 +43,24 @@ class Problem:
     states: Normaliser
     goals: Normaliser
     goal_indices: tuple[int, ...] | None = None
+    whole: bool = False
 
     @classmethod
-    def of(cls, task: Task, store: TrajectoryStore, gamma: float = 0.0) -> Problem:
+    def of(cls, task: Task, store: TrajectoryStore, gamma: float = 0.0, *, whole: bool = False) -> Problem:
         """The problem of a task with this data; a discount of 0 takes the task's."""
         low, high = torch.tensor(task.action_low), torch.tensor(task.action_high)
         if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
             raise ConfigError(f"Learning needs finite action bounds, unlike those of {task.name}.")
-        states, goals = Normaliser(task.observation_dim), Normaliser(task.goal_dim)
+        states = Normaliser(task.observation_dim)
         states.update(store.observations)
-        goals.update(store.achieved_goals)
+        achieved = store.achieved_goals
+        if whole:
+            achieved = torch.cat([achieved, store.observations, torch.zeros(len(achieved), 1)], 1)
+        goals = Normaliser(achieved.shape[1])
+        goals.update(achieved)
         return cls(
             task.observation_dim,
-            task.goal_dim,
+            len(goals.mean),
             task.action_dim,
             gamma or task.gamma,
             (low + high) / 2,
@@ -61,7 +68,29 @@ class Problem:
             states,
             goals,
             task.goal_indices,
+            whole,
         )
+
+    def goals_of(self, achieved: Tensor, states: Tensor, whole: Tensor) -> Tensor:
+        """Goals as networks see them: the whole states where `whole`, else what they achieve.
+
+        Args:
+            achieved: The achieved goals, (..., goal).
+            states: The states, (..., observation).
+            whole: Booleans, (...).
+        """
+        if not self.whole:
+            return achieved
+        shown = torch.where(whole[..., None], states, self.states.mean)
+        return torch.cat([achieved, shown, whole[..., None].to(achieved.dtype)], -1)
+
+    def task_goals(self, goals: Tensor) -> Tensor:
+        """Goals of the task as networks see them; those that already are stay as they are."""
+        if not self.whole or goals.shape[-1] == self.goal_dim:
+            return goals
+        shape = goals.shape[:-1]
+        nowhere = torch.zeros(shape, dtype=torch.bool, device=goals.device)
+        return self.goals_of(goals, self.states.mean.expand(*shape, -1), nowhere)
 
     def normalise(self, batch: Batch) -> Batch:
         """The batch with states and goals normalised and actions in [−1, 1]."""
@@ -89,6 +118,7 @@ class Problem:
             "states": buffers(self.states),
             "goals": buffers(self.goals),
             "goal_indices": None if self.goal_indices is None else list(self.goal_indices),
+            "whole": self.whole,
         }
 
     @classmethod
@@ -108,4 +138,5 @@ class Problem:
             states,
             goals,
             None if indices is None else tuple(indices),
+            state.get("whole", False),
         )

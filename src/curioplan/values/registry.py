@@ -20,14 +20,17 @@ LEARNERS = {
     "lapo": "LAPO",
     "wgcsl": "WGCSL",
 }
-"""Names on the command line, each with its class in the module of that name."""
+"""Learners from data alone: names on the command line, each with its class in the module of that name."""
+ONLINE = {"polo": "POLO"}
+"""Learners that explore by what they learn, with a command of their own."""
 
 
 def learner_class(algo: str) -> type[Learner]:
     """The class of a learner."""
-    if algo not in LEARNERS:
+    known = LEARNERS | ONLINE
+    if algo not in known:
         raise ConfigError(f"There is no learner {algo}; there are {', '.join(LEARNERS)}.")
-    found: type[Learner] = getattr(import_module(f"curioplan.values.{algo}"), LEARNERS[algo])
+    found: type[Learner] = getattr(import_module(f"curioplan.values.{algo}"), known[algo])
     return found
 
 

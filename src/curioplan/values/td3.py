@@ -96,3 +96,14 @@ class TD3(Learner):
         """Log-odds of V(s; g) = min_k Q_k(s, π(s; g); g)."""
         actions = self.policy(states, goals)
         return self.infer("critic", (states, actions, goals))[..., 0].amin(1)
+
+    def logits_above(self, states: Tensor, goals: Tensor, least: Tensor) -> Tensor:
+        """See `Learner`: the second critic is asked only where the first gives enough."""
+        if len(self.seeds) > 1:
+            return self.logits(states, goals)
+        critic = self.networks["critic"]
+        inputs = torch.cat([states, self.policy(states, goals), goals], -1)[0]
+        first = critic.infer(inputs, critic.select([0]))[0, :, 0]
+        enough = torch.nonzero(first >= least)[:, 0]
+        second = critic.infer(inputs[enough], critic.select([1]))[0, :, 0]
+        return first.scatter_reduce_(0, enough, second, "amin")[None]

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from curioplan.config import from_dict
-from curioplan.errors import CurioplanError, RunError
+from curioplan.errors import ConfigError, CurioplanError, RunError
+from curioplan.models.memory import Memory
 from curioplan.storage import load_tree, save_tree
 from curioplan.values.learner import Learner
 from curioplan.values.problem import Problem
 from curioplan.values.registry import learner_class
+
+_PAIRS = 8192
+"""Pairs of states and goals evaluated at a time."""
+_QUICK_PAIRS = 2048
+"""The same for the quick network, whose hidden layers then stay in cache."""
+
+
+class Distances(Protocol):
+    """What a graph asks of values: temporal distances between all of some states and all of some goals."""
+
+    gamma: float
+
+    def distances(self, states: Tensor, goals: Tensor) -> Tensor:
+        """log_γ V(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
+        ...
+
+    def task_goals(self, goals: Tensor) -> Tensor:
+        """Goals of the task, met by any state that achieves them, as `distances` takes them."""
+        ...
+
+    def whole_goals(self, states: Tensor, achieved: Tensor) -> Tensor:
+        """States as goals that only they meet."""
+        ...
 
 
 class Values:
@@ -35,9 +63,54 @@ class Values:
         """log_γ V̂(s; g) ≥ 0 in steps, (N,)."""
         return self.learner.distance(states, goals)[0]
 
+    def distances(self, states: Tensor, goals: Tensor) -> Tensor:
+        """log_γ V̂(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
+        goals = self.task_goals(goals)
+        out = torch.empty(len(states), len(goals))
+        rows = max(1, _PAIRS // max(1, len(goals)))
+        for start in range(0, len(states), rows):
+            part = states[start : start + rows]
+            pairs = part.repeat_interleave(len(goals), 0), goals.repeat(len(part), 1)
+            out[start : start + rows] = self.distance(*pairs).view(len(part), len(goals))
+        return out
+
+    @torch.no_grad()
+    def distances_within(self, states: Tensor, goals: Tensor, limits: Tensor) -> Tensor:
+        """As `distance`, (N,), but where it exceeds a limit, any number above that will do."""
+        # What rounding might take away is given in advance.
+        least = torch.logit(self.gamma ** limits.clamp(min=0), eps=1e-7) - 1e-3
+        logits = self.learner.logits_above(*self.learner.inputs(states, self.task_goals(goals)), least)
+        return functional.logsigmoid(logits[0]) / math.log(self.gamma)
+
+    def task_goals(self, goals: Tensor) -> Tensor:
+        """Goals of the task, met by any state that achieves them, as `distances` takes them."""
+        return self.learner.problem.task_goals(goals)
+
+    def whole_goals(self, states: Tensor, achieved: Tensor) -> Tensor:
+        """States as goals that only they meet, velocities and all.
+
+        Raises:
+            ConfigError: These values were learned for goals of the task alone.
+        """
+        if not self.learner.problem.whole:
+            raise ConfigError("These values know no whole states as goals; train them with p_state above 0.")
+        everywhere = torch.ones(states.shape[:-1], dtype=torch.bool, device=states.device)
+        return self.learner.problem.goals_of(achieved, states, everywhere)
+
     def act(self, states: Tensor, goals: Tensor) -> Tensor:
         """π(s; g) within the environment's bounds, (N, action_dim)."""
         return self.learner.act(states, goals)[0]
+
+    @property
+    def quick(self) -> QuickValues:
+        """The same values by the small network trained along.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if "quick" not in self.learner.networks:
+            raise ConfigError("These values have no quick network; train them with quick_units above 0.")
+        return QuickValues(self)
 
     @classmethod
     def load(cls, path: Path) -> Values:
@@ -50,6 +123,47 @@ class Values:
         learner = kind(Problem.from_state(saved["problem"]), config, [saved["seed"]], for_training=False)
         learner.adopt(saved)
         return cls(learner)
+
+
+class QuickValues:
+    """The distances of `Values`, by one small network whose first layer is split into state and goal."""
+
+    def __init__(self, values: Values) -> None:
+        self.gamma, self._values = values.gamma, values
+        self._problem = values.learner.problem
+        self._layers = [(w[0], b[0]) for w, b in values.learner.networks["quick"].select()]
+        self._memory = Memory()
+
+    @torch.no_grad()
+    def distances(self, states: Tensor, goals: Tensor) -> Tensor:
+        """log_γ V̂(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
+        problem, (weight, bias) = self._problem, self._layers[0]
+        from_states = problem.states.normalise(states) @ weight[: problem.observation_dim]
+        to_goals = problem.goals.normalise(self.task_goals(goals)) @ weight[problem.observation_dim :] + bias
+        out = torch.empty(len(states), len(goals))
+        rows = max(1, _QUICK_PAIRS // max(1, len(goals)))
+        for start in range(0, len(states), rows):
+            part = from_states[start : start + rows]
+            hidden = self._memory.get("first", len(part), len(goals), weight.shape[1])
+            torch.add(part[:, None], to_goals, out=hidden)
+            out[start : start + rows] = self._finish(hidden.relu_().flatten(0, 1)).view(len(part), -1)
+        return functional.logsigmoid(out) / math.log(self.gamma)
+
+    def task_goals(self, goals: Tensor) -> Tensor:
+        """See `Values`."""
+        return self._values.task_goals(goals)
+
+    def whole_goals(self, states: Tensor, achieved: Tensor) -> Tensor:
+        """See `Values`."""
+        return self._values.whole_goals(states, achieved)
+
+    def _finish(self, hidden: Tensor) -> Tensor:
+        """The layers after the first."""
+        for number, (weight, bias) in enumerate(self._layers[1:-1]):
+            buffer = self._memory.get(("even", "odd")[number % 2], len(hidden), weight.shape[1])
+            hidden = torch.addmm(bias, hidden, weight, out=buffer).relu_()
+        weight, bias = self._layers[-1]
+        return hidden @ weight[:, 0] + bias[0, 0]
 
 
 def save_values(path: Path, learner: Learner, number: int) -> None:

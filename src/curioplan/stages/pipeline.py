@@ -1,0 +1,113 @@
+"""The whole way in one resumable command: explore, train, evaluate, diagnose, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from curioplan.config import DiagnoseConfig, EvaluateConfig, ExploreConfig, LearnConfig, PresetName, preset
+from curioplan.stages.diagnose import diagnose
+from curioplan.stages.evaluate import run_evaluation
+from curioplan.stages.explore import explore
+from curioplan.stages.report import report
+from curioplan.stages.train import train
+from curioplan.storage import read_json
+from curioplan.values import learner_config
+
+CONTROLLERS = ("actor", "mbp", "mbp+graph")
+
+
+class Step(NamedTuple):
+    """A stage of the pipeline.
+
+    Attributes:
+        name: What to call it.
+        do: Runs it, or what of it is missing, and says where the result is.
+    """
+
+    name: str
+    do: Callable[[], Path]
+
+
+def pipeline(
+    env: str,
+    out: str | Path,
+    *,
+    exploring: ExploreConfig,
+    learning: LearnConfig,
+    evaluating: EvaluateConfig,
+    diagnosing: DiagnoseConfig,
+    controllers: Sequence[str] = CONTROLLERS,
+    progress: bool = True,
+) -> list[Step]:
+    """The stages from an environment to success rates, in order; a new one is one more line."""
+    return [
+        Step("explore", lambda: explore(env, out, exploring, progress=progress)),
+        Step("train", lambda: train(out, learning.algo, learning, progress=progress)),
+        *(
+            Step(f"evaluate {each}", _evaluation(out, replace(evaluating, controller=each), progress))
+            for each in controllers
+        ),
+        Step("diagnose", lambda: diagnose(out, diagnosing)),
+        Step("report", lambda: report(out)),
+    ]
+
+
+def run_pipeline(
+    env: str,
+    out: str | Path,
+    *,
+    preset_name: PresetName = "cpu",
+    steps: int = 0,
+    seed: int = 0,
+    algo: str = "td3",
+    progress: bool = True,
+) -> dict[str, Path]:
+    """Explore an environment, learn values, and see how often controllers reach its goals with them.
+
+    Every stage continues where it stopped, so the same call finishes an interrupted run.
+
+    Args:
+        env: A short name, a Gymnasium id, or ``module:callable``.
+        out: The run folder.
+        preset_name: Where the settings of all stages start from.
+        steps: Steps of exploration; 0 takes the preset's.
+        seed: Seed of everything random.
+        algo: The learner.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The folder of every stage, by the stage's name.
+    """
+    exploring = replace(preset(preset_name, ExploreConfig), seed=seed)
+    evaluating = preset(preset_name, EvaluateConfig)
+    stages = pipeline(
+        env,
+        out,
+        exploring=replace(exploring, steps=steps or exploring.steps),
+        learning=replace(learner_config(algo, preset_name), seed=seed),
+        evaluating=replace(evaluating, algo=algo, seed=seed, reach=replace(evaluating.reach, seed=seed)),
+        diagnosing=replace(preset(preset_name, DiagnoseConfig), algo=algo, seed=seed),
+        progress=progress,
+    )
+    return {stage.name: stage.do() for stage in stages}
+
+
+def success_table(folders: dict[str, Path]) -> str:
+    """The success rates of all evaluations among the folders of a pipeline, as a table."""
+    lines = [f"{'controller':<12} success   90 % interval   episodes"]
+    for name, folder in folders.items():
+        if name.startswith("evaluate "):
+            result = read_json(folder / "result.json")
+            low, high = result["interval"]
+            lines.append(
+                f"{result['controller']:<12} {result['success']:>7.3f}  {low:>6.3f} – {high:.3f} "
+                f"{result['episodes']:>10}"
+            )
+    return "\n".join(lines)
+
+
+def _evaluation(out: str | Path, config: EvaluateConfig, progress: bool) -> Callable[[], Path]:
+    return lambda: run_evaluation(out, config, progress=progress)

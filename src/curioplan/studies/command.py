@@ -1,0 +1,89 @@
+"""``curioplan reproduce``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from curioplan.errors import ConfigError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options, but for the preset."""
+    add = parser.add_argument
+    add(
+        "study",
+        metavar="STUDY",
+        help="method, graph, learners, sample-efficiency, mixtures, exploration, polo or all",
+    )
+    add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="the study folder (runs/study)")
+    add("--envs", nargs="+", metavar="ENV", help="environments (default: the paper's)")
+    add(
+        "--seeds",
+        type=int,
+        default=9,
+        metavar="N",
+        help="runs per method: the first three on datasets of their own, the next with other value seeds on "
+        "these (default: 9, as in the paper)",
+    )
+    add(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="STAGE.SETTING=VALUE",
+        help="settings that differ from the preset, such as explore.steps=60000 learn.updates=5000",
+    )
+    add(
+        "--dry-run", action="store_true", help="only show the jobs, what is done, and how long the rest takes"
+    )
+    add("--backend", default="local", metavar="NAME", help="processes (local, the default) or Ray (ray)")
+    add("--cores", type=int, default=0, metavar="N", help="cores to use (default: all of this machine)")
+    add(
+        "--storage",
+        default="",
+        metavar="URL",
+        help="with Ray, where the study is kept if the machines share no folder: any fsspec URL",
+    )
+
+
+def run(arguments: Namespace) -> Iterator[str]:
+    """Run what a study lacks, and give its tables as text; or only say what there is to do."""
+    from curioplan.studies.catalogue import define
+    from curioplan.studies.paper import ENVS
+    from curioplan.studies.records import available_cores
+    from curioplan.studies.reproduce import make_backend, merged, reproduce
+    from curioplan.studies.schedule import describe
+    from curioplan.studies.tables import bootstrap_interval
+
+    if arguments.cores < 0:
+        raise ConfigError(f"The number of cores must be at least 1, not {arguments.cores}.")
+    changed = read_changes(arguments.set)
+    studies = define(arguments.study, arguments.envs or ENVS, arguments.seeds, arguments.preset, changed)
+    if arguments.dry_run:
+        yield describe(merged(studies), arguments.out, arguments.cores or available_cores())
+        return
+    backend = make_backend(arguments.backend, arguments.out, cores=arguments.cores, storage=arguments.storage)
+    for table in reproduce(studies, arguments.out, backend, bootstrap_interval):
+        yield f"\n{table.text()}"
+    yield f"\ntables, results and logs are in {arguments.out}"
+
+
+def read_changes(given: Sequence[str]) -> dict[str, Any]:
+    """Settings as given on the command line, ``stage.setting=value``; values are JSON or else text.
+
+    Raises:
+        ConfigError: There is no equals sign.
+    """
+    changed: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text} is not a setting: write stage.setting=value.")
+        try:
+            changed[name] = json.loads(value)
+        except ValueError:
+            changed[name] = value
+    return changed
