@@ -83,6 +83,7 @@ def test_inference_equals_forward_for_any_members_and_rows(rows, shared, chosen,
         full[chosen if chosen is not None else slice(None)] = x
         expected = net(full)
     expected = expected if chosen is None else expected[chosen]
+    torch.testing.assert_close(net.infer(x, chosen), expected.detach(), rtol=1e-4, atol=1e-5)
     tiles = [part.transpose(1, 2).clone() for _, part in net.tiles(x, net.pack(chosen))]
     torch.testing.assert_close(
         torch.cat([torch.zeros(members, 0, 2), *tiles], 1), expected.detach(), rtol=1e-4, atol=1e-5

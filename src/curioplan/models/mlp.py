@@ -134,13 +134,13 @@ class BatchedMLP(nn.Module):
         return packed
 
     @torch.no_grad()
-    def infer(self, x: Tensor) -> Tensor:
-        """As `forward`, without gradients."""
-        total = x.shape[-2]
-        if self.members * total * self.units <= 2 * _TILE:  # cutting would cost more than it saves
-            return self.apply_layers(x, self.select())
-        out = x.new_empty(self.members, total, self.outputs)
-        for rows, part in self.tiles(x, self.pack()):
+    def infer(self, x: Tensor, members: Sequence[int] | None = None) -> Tensor:
+        """As `forward`, without gradients, for some members or (default) all."""
+        count, total = self.members if members is None else len(members), x.shape[-2]
+        if count * total * self.units <= 2 * _TILE:  # cutting would cost more than it saves
+            return self.apply_layers(x, self.select(members))
+        out = x.new_empty(count, total, self.outputs)
+        for rows, part in self.tiles(x, self.pack(members)):
             out[:, rows] = part.transpose(1, 2)
         return out
 

@@ -103,7 +103,7 @@ class TD3(Learner):
             return self.logits(states, goals)
         critic = self.networks["critic"]
         inputs = torch.cat([states, self.policy(states, goals), goals], -1)[0]
-        first = critic.infer(inputs, critic.select([0]))[0, :, 0]
+        first = critic.infer(inputs, [0])[0, :, 0]
         enough = torch.nonzero(first >= least)[:, 0]
-        second = critic.infer(inputs[enough], critic.select([1]))[0, :, 0]
+        second = critic.infer(inputs[enough], [1])[0, :, 0]
         return first.scatter_reduce_(0, enough, second, "amin")[None]
