@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -63,8 +61,6 @@ class Learner(ABC):
             raise ConfigError(
                 f"{config.algo} needs a dynamics model: explore makes one, and so does train-model."
             )
-        if for_training:
-            _keep_memory()
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.updates = 0
         self.networks: dict[str, BatchedMLP] = {}
@@ -272,19 +268,6 @@ class Learner(ABC):
         """Take over the networks of an `export` as the only learner."""
         for name, saved in exported["networks"].items():
             _copy(list(self.networks[name].parameters()), saved)
-
-
-@cache
-def _keep_memory() -> None:
-    """Have this process keep the memory that tensors free, for the next ones.
-
-    By default glibc returns large blocks to the system at once, and an update gets them back as fresh pages
-    that the system first fills with zeros: a quarter of the time of 30 learners.
-    """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        m_trim_threshold, m_mmap_max = -1, -4
-        libc.mallopt(m_mmap_max, 0)
-        libc.mallopt(m_trim_threshold, -1)
 
 
 @torch.no_grad()
