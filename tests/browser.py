@@ -13,12 +13,7 @@ import pytest
 from websockets.sync.client import connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PROBLEMS = (
-    "Runtime.exceptionThrown",
-    "Log.entryAdded",
-    "Runtime.consoleAPICalled",
-    "Network.requestWillBeSent",
-)
+PROBLEMS = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 PATIENCE = 120  # seconds, on a machine that has other things to do
 
 

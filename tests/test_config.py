@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import asdict, fields, is_dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curioplan.config import (
@@ -119,6 +119,7 @@ def test_unknown_and_impossible_values_are_refused_with_a_way_out(arguments, mes
         parse(preset("cpu", ExploreConfig), *arguments)
 
 
+@settings(deadline=None)  # how long it takes depends on what else the machine does
 @given(st.lists(st.text(max_size=12), max_size=4))
 def test_any_arguments_are_parsed_or_refused(arguments):
     if {"-h", "--help"} & set(arguments):

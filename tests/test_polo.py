@@ -200,11 +200,11 @@ def test_an_episode_ends_where_its_goal_is_reached():
     explorer = PoloExplorer(make_env("maze_umaze"), make_task("maze_umaze"), replace(TINY, warmup_steps=700))
     reset = explorer.env.reset
 
-    def near(**options):
+    def there(**options):
         goal = explorer.goal.numpy().astype(float)
-        return reset(**options, options={"state": np.array([*goal + 0.4, 0.0, 0.0])})
+        return reset(**options, options={"state": np.array([*goal, 0.0, 0.0])})
 
-    explorer.env.reset = near
+    explorer.env.reset = there
     explorer.episode()
     assert explorer.store.transitions == 1
 

@@ -31,6 +31,7 @@ export class MapView {
     this.canvas.width = width; // which clears it, so it is painted at once
     this.canvas.height = Math.round((width * this.height) / this.width);
     this.scale = width / this.width;
+    this.pen = Math.min(this.scale, 110 * ratio); // lines need not grow with small maps
     this.paint();
   }
 
@@ -67,6 +68,7 @@ export class MapView {
     const { context, canvas, map, scale } = this;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    context.lineJoin = context.lineCap = "round";
     context.fillStyle = colour("floor");
     context.fillRect(0, 0, canvas.width, canvas.height);
     if (this.landscape) {
@@ -97,18 +99,18 @@ export class MapView {
       const [left, top] = this.pixel([xLow, yLow]);
       const [right, bottom] = this.pixel([xHigh, yHigh]);
       context.strokeStyle = context.fillStyle = colour(wanted ? "goal" : "zone");
-      context.lineWidth = scale * (wanted ? 0.04 : 0.015);
+      context.lineWidth = this.pen * (wanted ? 0.04 : 0.015);
       context.strokeRect(left, top, right - left, bottom - top);
       context.fillText(name, (left + right) / 2, (top + bottom) / 2);
     }
   }
 
   paintGraph(colour) {
-    const { context, scale, graph } = this;
+    const { context, pen, graph } = this;
     const places = graph.vertices.map((vertex) => this.pixel(vertex));
     context.strokeStyle = context.fillStyle = this.landscape ? "#fff" : colour("edge");
     context.globalAlpha = 0.5;
-    context.lineWidth = Math.max(1, scale * 0.01);
+    context.lineWidth = Math.max(1, pen * 0.01);
     context.beginPath();
     for (const [from, to] of graph.edges) {
       context.moveTo(...places[from]);
@@ -116,26 +118,25 @@ export class MapView {
     }
     context.stroke();
     context.globalAlpha = 1;
-    for (const place of places) this.disc(place, 0.03);
+    for (const place of places) this.disc(place, 0.03, this.pen);
     if (!this.state?.goal) return;
     const way = graph.path.map((vertex) => places[vertex]);
     const ends = this.map.goal_is_place ? [this.pixel(this.state.goal)] : [];
     context.strokeStyle = context.fillStyle = colour("path");
     this.line([this.pixel(this.state.observation), ...way, ...ends], 0.045);
-    for (const place of way) this.disc(place, 0.05);
+    for (const place of way) this.disc(place, 0.05, this.pen);
   }
 
   paintAgent(colour) {
-    const { context, scale, state } = this;
-    context.lineJoin = context.lineCap = "round";
+    const { context, scale, pen, state } = this;
     if (state.goal && this.map.goal_is_place) {
       const place = this.pixel(state.goal);
       context.strokeStyle = context.fillStyle = colour("goal");
       this.disc(place, 0.09);
       context.beginPath();
       context.arc(...place, (this.map.radius ?? 0.2) * scale, 0, 7);
-      context.lineWidth = scale * 0.03;
-      context.setLineDash([scale * 0.1, scale * 0.07]);
+      context.lineWidth = pen * 0.03;
+      context.setLineDash([pen * 0.1, pen * 0.07]);
       context.stroke();
       context.setLineDash([]);
     }
@@ -151,7 +152,7 @@ export class MapView {
     }
     context.fillStyle = colour("ball");
     context.strokeStyle = colour("panel");
-    context.lineWidth = scale * 0.03;
+    context.lineWidth = pen * 0.03;
     this.disc(this.pixel(shown), BALL);
     context.stroke();
   }
@@ -159,7 +160,7 @@ export class MapView {
   line(pixels, width) {
     const { context } = this;
     if (pixels.length < 2) return;
-    context.lineWidth = this.scale * width;
+    context.lineWidth = this.pen * width;
     context.beginPath();
     for (const pixel of pixels) context.lineTo(...pixel);
     context.stroke();
@@ -173,9 +174,9 @@ export class MapView {
     this.line(pixels, width);
   }
 
-  disc(place, radius) {
+  disc(place, radius, unit = this.scale) {
     this.context.beginPath();
-    this.context.arc(...place, radius * this.scale, 0, 7);
+    this.context.arc(...place, radius * unit, 0, 7);
     this.context.fill();
   }
 }
