@@ -35,6 +35,7 @@ from torch import Tensor
 from curioplan.data import Relabelling, TrajectoryStore, sample_batch
 from curioplan.data.relabel import stack_batches
 from curioplan.models import Normaliser
+from curioplan.stages.runtime import keep_memory
 from curioplan.values.problem import Problem
 from curioplan.values.td3 import TD3, TD3Config
 from planning import race, report
@@ -257,6 +258,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    keep_memory()  # as training does
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads; networks of {CONFIG.layers} × "
         f"{CONFIG.units}, batches of {CONFIG.batch_size}"

@@ -30,10 +30,10 @@ from torch import Tensor
 
 from curioplan.config import ModelConfig, PlannerConfig
 from curioplan.models import GaussianEnsemble
-from curioplan.planning import Disagreement, Distance, ModelRollout, Planner
+from curioplan.planning import Disagreement, Distance, ModelRollout, Objective, Planner
 
-OBSERVATIONS, ACTIONS = 25, 4  # those of fetch_push
-LOW, HIGH = -torch.ones(ACTIONS), torch.ones(ACTIONS)
+TASKS = {"fetch_push": (25, 4), "maze_large": (4, 2)}
+"""Dimensions of states and actions."""
 
 
 def race(programs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -55,28 +55,29 @@ def report(title: str, seconds: dict[str, float], reference: str) -> None:
         print(f"  {name:<36}{1e3 * value:>12.1f} ms{value / seconds[reference]:>9.2f} ×")
 
 
-def model(config: ModelConfig) -> tuple[GaussianEnsemble, Tensor, Tensor]:
+def model(config: ModelConfig, task: str) -> tuple[GaussianEnsemble, Tensor, Tensor]:
     """An ensemble, barely trained on made-up data, and these data."""
-    generator = torch.Generator().manual_seed(0)
-    actions = torch.rand(2001, ACTIONS, generator=generator) * 2 - 1
-    states = torch.randn(2001, OBSERVATIONS, generator=generator)
-    ensemble = GaussianEnsemble(OBSERVATIONS, ACTIONS, config)
+    generator, (observation_dim, action_dim) = torch.Generator().manual_seed(0), TASKS[task]
+    actions = torch.rand(2001, action_dim, generator=generator) * 2 - 1
+    states = torch.randn(2001, observation_dim, generator=generator)
+    ensemble = GaussianEnsemble(observation_dim, action_dim, config)
     ensemble.add(states, actions, torch.arange(2000))
     ensemble.update(states, actions, 5)
     ensemble.elites = [0, 2, 3, 5, 6][: config.elites]
     return ensemble, states, actions
 
 
-def widths(config: ModelConfig) -> list[int]:
-    return [OBSERVATIONS + ACTIONS, *[config.units] * config.layers, 2 * OBSERVATIONS]
+def widths(ensemble: GaussianEnsemble) -> list[int]:
+    network = ensemble.network
+    return [network.inputs, *[network.units] * (len(network.weights) - 1), network.outputs]
 
 
-def forward_products(config: ModelConfig, members: int, rows: int, tile: int) -> Callable[[], None]:
+def forward_products(ensemble: GaussianEnsemble, members: int, rows: int, tile: int) -> Callable[[], None]:
     """The products of one pass of `members` networks over `rows` rows each, and nothing else."""
-    layers = [torch.randn(members, i, o) / math.sqrt(i) for i, o in pairwise(widths(config))]
+    layers = [torch.randn(members, i, o) / math.sqrt(i) for i, o in pairwise(widths(ensemble))]
     tile = min(tile, rows)
-    activations = [torch.randn(members, tile, width) for width in widths(config)]
-    rest = [torch.randn(members, rows % tile, width) for width in widths(config)]
+    activations = [torch.randn(members, tile, width) for width in widths(ensemble)]
+    rest = [torch.randn(members, rows % tile, width) for width in widths(ensemble)]
 
     def run() -> None:
         for buffers in [activations] * (rows // tile) + [rest] * (rows % tile > 0):
@@ -86,13 +87,21 @@ def forward_products(config: ModelConfig, members: int, rows: int, tile: int) ->
     return run
 
 
+def planner_of(
+    ensemble: GaussianEnsemble, config: PlannerConfig, horizon: int, objective: Objective
+) -> Planner:
+    high = torch.ones(ensemble.action_dim)
+    dynamics = ModelRollout(ensemble, config.propagation, config.particles)
+    return Planner(config, horizon, -high, high, dynamics, objective)
+
+
 def planning(title: str, planner: Planner, state: Tensor, members: int, rows: int, rounds: int) -> None:
     """One planning step against its products, each over all rows at once and in tiles."""
-    config = planner.dynamics.ensemble.config  # type: ignore[attr-defined]
+    ensemble = planner.dynamics.ensemble  # type: ignore[attr-defined]
     passes = planner.config.iterations * planner.horizon
 
     def products(tile: int) -> Callable[[], None]:
-        one = forward_products(config, members, rows, tile)
+        one = forward_products(ensemble, members, rows, tile)
         return lambda: [one() for _ in range(passes)] and None
 
     planner.reset([0])
@@ -102,9 +111,9 @@ def planning(title: str, planner: Planner, state: Tensor, members: int, rows: in
 
 def training(config: ModelConfig, rounds: int) -> None:
     """One update of all members against the products of its forward and backward pass."""
-    ensemble, states, actions = model(config)
+    ensemble, states, actions = model(config, "fetch_push")
     layers = [w.detach() for w in ensemble.network.weights]
-    x = [torch.randn(config.members, config.batch_size, width) for width in widths(config)]
+    x = [torch.randn(config.members, config.batch_size, width) for width in widths(ensemble)]
     y, slopes = [torch.empty_like(v) for v in x], [torch.empty_like(w) for w in layers]
 
     def products() -> None:
@@ -129,9 +138,10 @@ def mbrl_planner(config: ModelConfig, planner: PlannerConfig, horizon: int) -> C
         import mbrl.models
         import mbrl.planning
 
+    observation_dim, action_dim = TASKS["fetch_push"]
     network = mbrl.models.GaussianMLP(
-        OBSERVATIONS + ACTIONS,
-        OBSERVATIONS,
+        observation_dim + action_dim,
+        observation_dim,
         "cpu",
         num_layers=config.layers,
         ensemble_size=config.members,
@@ -148,8 +158,8 @@ def mbrl_planner(config: ModelConfig, planner: PlannerConfig, horizon: int) -> C
         population_size=planner.population,
         population_decay_factor=1.0,
         colored_noise_exponent=planner.noise_exponent,
-        lower_bound=[LOW.tolist()] * horizon,
-        upper_bound=[HIGH.tolist()] * horizon,
+        lower_bound=[[-1.0] * action_dim] * horizon,
+        upper_bound=[[1.0] * action_dim] * horizon,
         keep_elite_frac=planner.keep_fraction,
         alpha=planner.momentum,
         device="cpu",
@@ -159,7 +169,7 @@ def mbrl_planner(config: ModelConfig, planner: PlannerConfig, horizon: int) -> C
     def value(sequences: Tensor) -> Tensor:
         """Minus the distance to the origin summed over the horizon, averaged over particles."""
         actions = sequences.repeat_interleave(planner.particles, 0)
-        start = torch.zeros(len(actions), OBSERVATIONS)
+        start = torch.zeros(len(actions), observation_dim)
         with torch.no_grad():
             state = dynamics.reset(start, rng=generator)
             total = torch.zeros(len(actions))
@@ -168,7 +178,7 @@ def mbrl_planner(config: ModelConfig, planner: PlannerConfig, horizon: int) -> C
                 total -= following[:, :3].norm(dim=1)
         return total.view(-1, planner.particles).mean(1)
 
-    middle = torch.zeros(horizon, ACTIONS)
+    middle = torch.zeros(horizon, action_dim)
     return lambda: optimizer.optimize(value, middle)
 
 
@@ -189,23 +199,26 @@ def main() -> None:
         f"{planner.iterations} iterations"
     )
 
-    ensemble, states, _ = model(config)
-    dynamics = ModelRollout(ensemble, planner.propagation, planner.particles)
-    distance = Distance(torch.zeros(1, 3), [0, 1, 2])
-    rows = planner.population * planner.particles
     training(config, args.rounds)
-    reaching = Planner(planner, reach, LOW, HIGH, dynamics, distance)
-    planning(
-        f"Reaching, H = {reach}", reaching, states[:1], config.elites, rows // config.elites, args.rounds
-    )
-    exploring = Planner(planner, explore, LOW, HIGH, dynamics, Disagreement())
-    planning(f"Exploring, H = {explore}", exploring, states[:1], config.members, rows, args.rounds)
+    rows = planner.population * planner.particles
+    for task in TASKS:
+        ensemble, states, _ = model(config, task)
+        reaching = planner_of(ensemble, planner, reach, Distance(torch.zeros(1, 2), [0, 1]))
+        share = rows // config.elites
+        planning(f"Reaching, {task}, H = {reach}", reaching, states[:1], config.elites, share, args.rounds)
+        exploring = planner_of(ensemble, planner, explore, Disagreement())
+        planning(
+            f"Exploring, {task}, H = {explore}", exploring, states[:1], config.members, rows, args.rounds
+        )
 
     if importlib.util.find_spec("mbrl") is None:
         print("mbrl is not installed; see the head of this file for how to compare with it.")
         return
+    ensemble, states, _ = model(config, "fetch_push")
+    ours = planner_of(ensemble, planner, reach, Distance(torch.zeros(1, 3), [0, 1, 2]))
+    ours.reset([0])
     programs = {
-        "curioplan": lambda: reaching.act(states[:1]),
+        "curioplan": lambda: ours.act(states[:1]),
         "mbrl": mbrl_planner(config, planner, reach),
     }
     report(f"A distance cost, H = {reach}, against mbrl", race(programs, args.rounds), "curioplan")

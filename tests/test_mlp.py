@@ -65,9 +65,16 @@ def test_a_member_does_not_depend_on_the_others():
 
 
 @settings(max_examples=20, deadline=None)
-@given(rows=st.integers(0, 50), shared=st.booleans(), chosen=st.sampled_from([None, [0, 1], [2, 0], [1]]))
-def test_inference_equals_forward_for_any_members_and_rows(rows, shared, chosen):
-    net = network()
+@given(
+    rows=st.integers(0, 200),
+    shared=st.booleans(),
+    chosen=st.sampled_from([None, [0, 1], [2, 0], [1]]),
+    layers=st.integers(0, 3),
+    units=st.sampled_from([8, 16, 17]),
+    activation=st.sampled_from(["silu", "relu"]),
+)
+def test_inference_equals_forward_for_any_members_and_rows(rows, shared, chosen, layers, units, activation):
+    net = network(layers=layers, units=units, activation=activation)
     members = 3 if chosen is None else len(chosen)
     x = torch.randn(rows, 4) if shared else torch.randn(members, rows, 4)
     expected = net(x) if shared else None
@@ -76,13 +83,17 @@ def test_inference_equals_forward_for_any_members_and_rows(rows, shared, chosen)
         full[chosen if chosen is not None else slice(None)] = x
         expected = net(full)
     expected = expected if chosen is None else expected[chosen]
-    torch.testing.assert_close(net.infer(x, net.select(chosen)), expected.detach())
+    torch.testing.assert_close(net.infer(x, chosen), expected.detach(), rtol=1e-4, atol=1e-5)
+    tiles = [part.transpose(1, 2).clone() for _, part in net.tiles(x, net.pack(chosen))]
+    torch.testing.assert_close(
+        torch.cat([torch.zeros(members, 0, 2), *tiles], 1), expected.detach(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_inference_in_many_tiles_equals_forward():
     net = network(members=7, units=200)
     x = torch.randn(8003, 4)
-    rows = [part for part, _ in net.tiles(x, net.select())]
+    rows = [part for part, _ in net.tiles(x, net.pack())]
     assert len(rows) > 3
     torch.testing.assert_close(net.infer(x), net(x).detach(), rtol=1e-4, atol=1e-5)
 

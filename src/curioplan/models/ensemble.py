@@ -12,7 +12,7 @@ from torch import Tensor
 from curioplan.config import ModelConfig
 from curioplan.errors import CurioplanError
 from curioplan.models.bootstrap import Bootstrap
-from curioplan.models.mlp import BatchedMLP, Layer
+from curioplan.models.mlp import BatchedMLP, Packed
 from curioplan.models.normaliser import Normaliser
 from curioplan.models.training import buffers, load_training_state, training_state
 
@@ -75,6 +75,9 @@ class GaussianEnsemble:
         self.bootstrap = Bootstrap(config.members, config.held_out)
         self.elites = list(range(config.elites))
         self._low, self._high = math.exp(config.log_variance_min), math.exp(config.log_variance_max)
+        # What squared deviations of all means and gates, in this order, count in the disagreement.
+        weights = torch.tensor([1.0, self._high**2]) / config.members
+        self._weights = weights.repeat_interleave(observation_dim).repeat(config.members)
         self._parameters = list(self.network.parameters())
         self._optimizer = torch.optim.Adam(
             self._parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
@@ -214,15 +217,16 @@ class GaussianEnsemble:
         """Turns gates, as `tiles` gives them, in place into variances in normalised units."""
         return gate.mul_(self._high).add_(self._low)
 
-    def tiles(self, inputs: Tensor, layers: list[Layer]) -> Iterator[tuple[slice, Tensor]]:
+    def tiles(self, inputs: Tensor, packed: Packed) -> Iterator[tuple[slice, Tensor]]:
         """Predictions in tiles of rows, as of `BatchedMLP.tiles`.
 
         Yields:
-            The rows of a tile, and (2, members, rows, observation_dim): means in normalised units, and gates
+            The rows of a tile, and (members, 2, observation_dim, rows): means in normalised units, and gates
             in (0, 1) that `variance_` turns into variances.
         """
-        for rows, parts in self.network.tiles(inputs, layers, heads=2):
-            parts[1].sigmoid_()
+        for rows, outputs in self.network.tiles(inputs, packed):
+            parts = outputs.view(len(outputs), 2, self.observation_dim, -1)
+            parts[:, 1].sigmoid_()
             yield rows, parts
 
     @torch.no_grad()
@@ -245,7 +249,7 @@ class GaussianEnsemble:
         """Intrinsic reward (N,) of states and actions; see `disagreement_`."""
         inputs = self.inputs.normalise(torch.cat([observations, actions], -1))
         reward = torch.empty(len(inputs))
-        for rows, parts in self.tiles(inputs, self.network.select()):
+        for rows, parts in self.tiles(inputs, self.network.pack()):
             reward[rows] = self.disagreement_(parts)
         return reward
 
@@ -258,10 +262,8 @@ class GaussianEnsemble:
         Returns:
             Disagreement (rows,) in normalised units; the variance divides by the number of members.
         """
-        members = parts.shape[1]
-        parts.sub_(parts.sum(1, keepdim=True), alpha=1 / members)
-        means, gates = parts.square_().sum(3).sum(1).div_(members)
-        return means.add_(gates, alpha=self._high**2)
+        parts.sub_(parts.sum(0, keepdim=True), alpha=1 / len(parts))
+        return self._weights @ parts.square_().flatten(0, 2)
 
     # Checkpoints
 

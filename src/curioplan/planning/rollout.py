@@ -13,11 +13,12 @@ from torch import Tensor
 from curioplan.errors import ConfigError
 from curioplan.models.ensemble import GaussianEnsemble
 from curioplan.models.memory import Memory
+from curioplan.models.mlp import CONSTANT
 
-Evaluate = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From inputs (rows, in) and places (episodes, rows per episode) to predictions (2, rows, dim) of the elite
-at each row's place, as of `GaussianEnsemble.tiles`; puts the rows' disagreement, if known, into the last."""
-
+Advance = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""From inputs (rows, in), the place of each row (rows,) in the elites' hands (see `_Hands`) and the noise at
+every place (dim, elites, rows per elite) to normalised changes of state (rows, dim), each drawn from the
+elite that has the row; puts the rows' disagreement, if known, into the last argument (rows,)."""
 
 _MARGIN = 0.5
 """Imagined states may leave the range of the data by this share of it."""
@@ -103,33 +104,36 @@ class ModelRollout:
         """See `Dynamics`."""
         model, (episodes, sequences, horizon, _) = self.ensemble, actions.shape
         dim, particles, rows = model.observation_dim, self.particles, episodes * sequences * self.particles
-        # Rows are (episode, sequence, particle). States are normalised and advance in place in `inputs`.
-        inputs = self._memory.get("inputs", rows, dim + model.action_dim)
-        state = inputs[:, :dim]
+        hands = _Hands(len(model.elites), episodes, sequences * particles, dim, self.propagation != "mean")
+        advance = self._all_members(hands) if disagreement else self._elites(hands)
+        # Rows are (episode, sequence, particle); states and actions are normalised.
         state_mean, state_std = model.inputs.mean[:dim], model.inputs.std[:dim]
+        state = self._memory.get("state", rows, dim)
         state.view(episodes, -1, dim)[:] = ((states - state_mean) / state_std).unsqueeze(1)
         actions = (actions - model.inputs.mean[dim:]) / model.inputs.std[dim:]
-        steps = actions.permute(2, 0, 1, 3).unsqueeze(3).unbind()
-        into_actions = inputs[:, dim:].unflatten(0, (episodes, sequences, particles))
-        # A normalised change y moves the normalised state by offset + scale · y.
-        offset, scale = model.changes.mean / state_std, model.changes.scale / state_std
-
-        low, high = self._bounds()
+        steps = actions.permute(2, 0, 1, 3).flatten(1, 2).unsqueeze(2).unbind()
+        inputs = self._memory.get("inputs", rows, dim + model.action_dim + 1)
+        inputs[:, -1] = CONSTANT
+        into_state, into_actions = inputs[:, :dim], inputs[:, dim:-1].unflatten(0, (-1, particles))
+        # A normalised change y moves the state by offset + scale · y. These vectors are repeated for many
+        # rows, since loops over the few dimensions of a single one are slow.
+        many = math.gcd(rows, 64)
+        offset, scale = ((x / state_std).repeat(many) for x in (model.changes.mean, model.changes.scale))
+        low, high, mean, std = (x.repeat(many) for x in (*self._bounds(), state_mean, state_std))
+        block, cloud = state.view(-1, many * dim), state.view(-1, particles, dim)
 
         path = self._memory.get("path", horizon + 1, rows, dim)
         path[0].view(episodes, -1, dim)[:] = states.unsqueeze(1)
+        blocks = path[1:].unflatten(1, (-1, many)).flatten(2).unbind()
         rewards = self._memory.get("rewards", horizon, rows)
         spread = torch.zeros(episodes * sequences)
-        evaluate = (
-            self._all_members(rows // episodes) if disagreement else self._elites(episodes, rows // episodes)
-        )
-        for action, following, reward in zip(steps, path[1:].unbind(), rewards.unbind(), strict=True):
+        for action, following, reward in zip(steps, blocks, rewards.unbind(), strict=True):
+            into_state.copy_(state)
             into_actions.copy_(action)
-            chosen = evaluate(inputs, self._deal(rows // episodes, generators), reward)
-            state.add_(offset).addcmul_(self._sample(chosen, generators), scale).clamp_(low, high)
-            torch.addcmul(state_mean, state, state_std, out=following)
+            change = advance(inputs, hands.deal(generators), hands.noise(generators), reward)
+            block.add_(offset).addcmul_(change.view(block.shape), scale).clamp_(low, high)
+            torch.addcmul(mean, block, std, out=following)
             if particles > 1:
-                cloud = state.unflatten(0, (-1, particles))
                 spread += (cloud - cloud.mean(1, keepdim=True)).square_().sum((1, 2))
         shape = episodes, sequences, particles
         return Rollout(
@@ -145,62 +149,73 @@ class ModelRollout:
         margin = torch.nan_to_num(_MARGIN * (high - low), posinf=0.0)
         return low - margin, high + margin
 
-    def _deal(self, count: int, generators: Sequence[torch.Generator]) -> Tensor:
-        """The place of every row (episodes, count) when each episode's are dealt out to the elites in turn.
-
-        The row at place p goes to elite p % elites.
-        """
-        if self.propagation == "mean":
-            return torch.arange(count).expand(len(generators), -1)
-        return torch.stack([torch.randperm(count, generator=generator) for generator in generators])
-
-    def _all_members(self, count: int) -> Evaluate:
+    def _all_members(self, hands: _Hands) -> Advance:
         """Evaluates all members on every row."""
-        model, dim = self.ensemble, self.ensemble.observation_dim
-        layers = model.network.select()
-        member_at = torch.tensor(model.elites)[torch.arange(count) % len(model.elites)]
+        model, dim, packed = self.ensemble, self.ensemble.observation_dim, self.ensemble.network.pack()
+        member_at = torch.tensor(model.elites).repeat_interleave(hands.places // hands.elites)
 
-        def evaluate(inputs: Tensor, places: Tensor, reward: Tensor) -> Tensor:
-            chosen = self._memory.get("chosen", 2, len(inputs), dim)
-            member = member_at[places.flatten()]
-            for part, predictions in model.tiles(inputs, layers):
-                size = predictions.shape[2]
-                picks = member[part].mul_(size).add_(torch.arange(size))
-                chosen[:, part] = torch.index_select(predictions.view(2, -1, dim), 1, picks)
+        def advance(inputs: Tensor, place: Tensor, noise: Tensor, reward: Tensor) -> Tensor:
+            changes = self._memory.get("changes", len(inputs), dim)
+            member, noise = member_at[place], noise.flatten(1).index_select(1, place)
+            for part, predictions in model.tiles(inputs, packed):
+                own = predictions.gather(0, member[part].expand(1, 2, dim, -1))
+                changes[part] = self._sample(own, noise[:, part])[0].t()
                 reward[part] = model.disagreement_(predictions)
-            return chosen
+            return changes
 
-        return evaluate
+        return advance
 
-    def _elites(self, episodes: int, count: int) -> Evaluate:
+    def _elites(self, hands: _Hands) -> Advance:
         """Evaluates every elite on its own rows only, in one batch of equal shares."""
         model, dim = self.ensemble, self.ensemble.observation_dim
-        elites = len(model.elites)
-        share, layers = math.ceil(count / elites), model.network.select(model.elites)
-        # The row at place p of episode b is number b · share + p // elites of elite p % elites.
-        number_at = torch.arange(elites * episodes * share).view(elites, episodes, share)
-        number_at = number_at.permute(1, 2, 0).reshape(episodes, -1)
-        rows = torch.arange(episodes * count).view(episodes, count)
-        hand = torch.zeros(elites * episodes * share, dtype=torch.int64)  # what shares lack repeats row 0
+        packed = model.network.pack(model.elites)
+        row_at = torch.zeros(hands.places, dtype=torch.int64)  # where shares are not full, row 0 again
+        rows = torch.arange(hands.rows)
 
-        def evaluate(inputs: Tensor, places: Tensor, reward: Tensor) -> Tensor:
-            number = number_at.gather(1, places)
-            hand[number] = rows
-            dealt = torch.index_select(inputs, 0, hand).view(elites, episodes * share, -1)
-            out = self._memory.get("out", 2, *dealt.shape[:2], dim)
-            for part, predictions in model.tiles(dealt, layers):
-                out[:, :, part] = predictions
-            chosen = self._memory.get("chosen", 2, len(inputs), dim)
-            return torch.index_select(out.view(2, -1, dim), 1, number.flatten(), out=chosen)
+        def advance(inputs: Tensor, place: Tensor, noise: Tensor, reward: Tensor) -> Tensor:
+            row_at.scatter_(0, place, rows)
+            dealt = inputs.index_select(0, row_at).view(hands.elites, -1, inputs.shape[1])
+            drawn = self._memory.get("drawn", *dealt.shape[:2], dim)
+            for part, predictions in model.tiles(dealt, packed):
+                drawn[:, part] = self._sample(predictions, noise[..., part].transpose(0, 1)).transpose(1, 2)
+            changes = self._memory.get("changes", len(inputs), dim)
+            return torch.index_select(drawn.view(-1, dim), 0, place, out=changes)
 
-        return evaluate
+        return advance
 
-    def _sample(self, predictions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """Normalised changes of state (rows, dim) drawn from predictions (2, rows, dim): means and gates."""
-        mean, gate = predictions
+    def _sample(self, predictions: Tensor, noise: Tensor) -> Tensor:
+        """Normalised changes of state (members, dim, rows), drawn from predictions, which are overwritten."""
+        mean, gate = predictions.unbind(1)
         if self.propagation == "mean":
             return mean
-        noise = self._memory.get("noise", *mean.shape)
-        for part, generator in zip(noise.chunk(len(generators)), generators, strict=True):
-            part.normal_(generator=generator)
         return mean.addcmul_(noise, self.ensemble.variance_(gate).sqrt_())
+
+
+class _Hands:
+    """How the rows of several episodes are dealt out to the elites, in equal shares.
+
+    Number p in the deal of episode b gets the place b · share + p // elites in the hand of elite p % elites.
+    If deals are random, rows are numbered anew at every step, and there is noise on them.
+    """
+
+    def __init__(self, elites: int, episodes: int, count: int, dim: int, random: bool) -> None:
+        self.elites, self.count, self.random = elites, count, random
+        share = math.ceil(count / elites)
+        self.rows, self.places = episodes * count, elites * episodes * share
+        in_hands = torch.arange(self.places).view(elites, episodes, share)
+        self._in_turn = in_hands.permute(1, 2, 0).reshape(episodes, -1)
+        self._noise = torch.zeros(episodes, dim, elites, share)
+
+    def deal(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """The place of every row (rows,), counted through all hands."""
+        if not self.random:
+            return self._in_turn[:, : self.count].flatten()
+        turns = [torch.randperm(self.count, generator=generator) for generator in generators]
+        return torch.cat([places[turn] for places, turn in zip(self._in_turn, turns, strict=True)])
+
+    def noise(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """Standard normal noise at every place (dim, elites, rows per elite), or zeros."""
+        if self.random:
+            for part, generator in zip(self._noise, generators, strict=True):
+                part.normal_(generator=generator)
+        return self._noise.permute(1, 2, 0, 3).flatten(2)

@@ -34,6 +34,7 @@ from curioplan.stages.episodes import Outcome
 from curioplan.stages.evaluate import STAGE as EVALUATIONS
 from curioplan.stages.evaluate import load_outcomes
 from curioplan.stages.optimal import ExpertPath, OverGraph, expert_paths
+from curioplan.stages.runtime import torch_threads
 from curioplan.stages.train_model import measure_errors
 from curioplan.storage import read_json, write_json
 from curioplan.values import Values
@@ -84,14 +85,10 @@ def diagnose(run: str | Path, config: DiagnoseConfig | None = None, *, name: str
     parts = Parts(run, task, reach, config.algo, config.seed, config.values, config.model)
     folder = run / STAGE / stage_name(name or parts.values_path().parent.name)
     episodes = load_episodes(run, config.evaluations)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
-    try:
+    with torch_threads(config.threads):
         found = Diagnosis(parts, config, episodes, folder).measure()
         write_json(folder / "diagnosis.json", _plain(found))
         return folder
-    finally:
-        torch.set_num_threads(threads)
 
 
 def load_episodes(run: Path, names: str = "") -> list[Episode]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import astuple, replace
@@ -27,6 +26,7 @@ from curioplan.seeding import seed_for
 from curioplan.stages.cases import as_floats, choose_cases
 from curioplan.stages.control import Controller, Parts, make_controller
 from curioplan.stages.episodes import Outcome, run_cases
+from curioplan.stages.runtime import progress_bar, torch_threads
 from curioplan.stages.train_model import find_model
 from curioplan.storage import load_tree, read_json, save_tree, write_json
 
@@ -93,30 +93,19 @@ def run_evaluation(run: str | Path, config: EvaluateConfig, *, name: str = "", p
     task = make_task(env)
     parts = Parts(run, task, config.reach, config.algo, config.seed, config.values, config.model)
     name = stage_name(name or default_name(config))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
-    try:
+    with torch_threads(config.threads):
         controller = make_controller(config.controller, parts)
         cases = choose_cases(config.cases, task, lambda: _data(parts, config), config.reach.seed)
         with open_stage(run, f"{STAGE}/{name}", env, config, may_grow=("seeds",)) as stage:
             evaluation = Evaluation(controller, task, cases, config, _fingerprints(parts, config, cases))
             evaluation.resume(stage)
-            with tqdm(
-                total=config.seeds * len(cases),
-                initial=len(evaluation.outcomes),
-                unit=" cases",
-                desc=f"{config.controller} in {task.name}",
-                disable=not progress,
-                dynamic_ncols=True,
-                mininterval=0.2 if sys.stderr.isatty() else 30.0,
-            ) as bar:
+            title, total = f"{config.controller} in {task.name}", config.seeds * len(cases)
+            with progress_bar(title, "cases", total, len(evaluation.outcomes), show=progress) as bar:
                 while evaluation.batches_left:
                     evaluation.advance(bar)
                     evaluation.checkpoint(stage)
             evaluation.publish(stage.folder)
             return stage.folder
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Evaluation:

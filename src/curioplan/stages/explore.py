@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from curioplan.models import GaussianEnsemble
 from curioplan.planning import Disagreement, ModelRollout, Novelty, Planner
 from curioplan.runs import Stage, open_stage
 from curioplan.seeding import seed_for
+from curioplan.stages.runtime import progress_bar, torch_threads
 from curioplan.storage import save_tree
 
 STAGE = "explore"
@@ -56,23 +57,13 @@ def explore_as(
     progress: bool = True,
 ) -> Path:
     """As :func:`explore`, with an explorer of some kind."""
-    world = make_env(env)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
-    try:
+    with closing(make_env(env)) as world, torch_threads(config.threads):
         task = make_task(env, world)
         with open_stage(Path(out), STAGE, env, config, may_grow=("steps",)) as stage:
             explorer = kind(world, task, config)
             explorer.resume(stage)
-            with tqdm(
-                total=config.steps,
-                initial=explorer.store.transitions,
-                unit=" steps",
-                desc=f"exploring {task.name}",
-                disable=not progress,
-                dynamic_ncols=True,
-                mininterval=0.2 if sys.stderr.isatty() else 30.0,
-            ) as bar:
+            title = f"exploring {task.name}"
+            with progress_bar(title, "steps", config.steps, explorer.store.transitions, show=progress) as bar:
                 while explorer.store.transitions < config.steps:
                     explorer.episode(bar)
                     bar.set_postfix_str(explorer.report(), refresh=False)
@@ -81,9 +72,6 @@ def explore_as(
             explorer.checkpoint(stage, final=True)
             explorer.publish(stage.folder)
             return stage.folder
-    finally:
-        torch.set_num_threads(threads)
-        world.close()
 
 
 class Explorer:

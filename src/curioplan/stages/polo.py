@@ -28,6 +28,7 @@ from curioplan.planning import GoalReturn, ModelRollout, Planner
 from curioplan.runs import Stage, versions
 from curioplan.seeding import seed_for
 from curioplan.stages.explore import Explorer, explore_as
+from curioplan.stages.runtime import keep_memory
 from curioplan.stages.train import STAGE as VALUES
 from curioplan.stages.train import default_name
 from curioplan.storage import write_json
@@ -147,6 +148,7 @@ def polo(env: str, out: str | Path, config: PoloConfig, *, progress: bool = True
     Returns:
         The folder of the exploration.
     """
+    keep_memory()
     return explore_as(PoloExplorer, env, out, config, progress=progress)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from curioplan.errors import ConfigError, EnvError, RunError
 from curioplan.models import GaussianEnsemble
 from curioplan.runs import Stage, open_stage, read_run, run_environment, stage_name
 from curioplan.seeding import seed_for
+from curioplan.stages.runtime import keep_memory, progress_bar, torch_threads
 from curioplan.stages.train_model import fingerprint, load_model
 from curioplan.storage import write_json
 from curioplan.values import Info, Problem, Values, learner_class, learner_config, save_values
@@ -65,23 +65,15 @@ def train(
     env = run_environment(run, env, config.data)
     name = stage_name(name or default_name(config))
     task = make_task(env)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
-    try:
+    keep_memory()
+    with torch_threads(config.threads):
         store = gather(config.data, run / "explore" / "data", task, size=config.size, seed=config.seed)
         model = load_model(run, config.model) if learner_class(algo).needs_model else None
         with open_stage(run, f"{STAGE}/{name}", env, config) as stage:
             trainer = ValueTrainer(store, task, config, model)
             trainer.resume(stage)
-            with tqdm(
-                total=trainer.total,
-                initial=trainer.learner.updates,
-                unit=" updates",
-                desc=f"learning values of {task.name} ({algo})",
-                disable=not progress,
-                dynamic_ncols=True,
-                mininterval=0.2 if sys.stderr.isatty() else 30.0,
-            ) as bar:
+            title = f"learning values of {task.name} ({algo})"
+            with progress_bar(title, "updates", trainer.total, trainer.learner.updates, show=progress) as bar:
                 while trainer.learner.updates < trainer.total:
                     trainer.advance(bar)
                     bar.set_postfix_str(trainer.report(), refresh=False)
@@ -92,8 +84,6 @@ def train(
             trainer.draw(stage.folder)
             write_json(stage.folder / "values.json", trainer.judge())
             return stage.folder
-    finally:
-        torch.set_num_threads(threads)
 
 
 class ValueTrainer:

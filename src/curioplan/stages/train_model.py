@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from curioplan.errors import RunError
 from curioplan.models import GaussianEnsemble
 from curioplan.runs import Stage, open_stage, read_run, run_environment, stage_name
 from curioplan.seeding import seed_for
+from curioplan.stages.runtime import progress_bar, torch_threads
 from curioplan.storage import load_tree, read_json, save_tree, write_json
 
 log = logging.getLogger(__name__)
@@ -58,23 +58,14 @@ def train_model(
     run, folder = Path(run), f"{STAGE}/{stage_name(name)}"
     env = run_environment(run, env, config.data)
     task = make_task(env)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
-    try:
+    with torch_threads(config.threads):
         store = gather(config.data, run / "explore" / "data", task, size=config.size, seed=config.seed)
         known, unseen = split_episodes(store, config.held_out_episodes)
         with open_stage(run, folder, env, config) as stage:
             trainer = ModelTrainer(known, config)
             trainer.resume(stage)
-            with tqdm(
-                total=config.updates,
-                initial=trainer.updates,
-                unit=" updates",
-                desc=f"training a model of {task.name}",
-                disable=not progress,
-                dynamic_ncols=True,
-                mininterval=0.2 if sys.stderr.isatty() else 30.0,
-            ) as bar:
+            title = f"training a model of {task.name}"
+            with progress_bar(title, "updates", config.updates, trainer.updates, show=progress) as bar:
                 while trainer.updates < config.updates:
                     trainer.advance(bar)
                     bar.set_postfix_str(trainer.report(), refresh=False)
@@ -82,8 +73,6 @@ def train_model(
                     trainer.checkpoint(stage)
             _publish(stage.folder, trainer.model, known, unseen, task)
             return stage.folder
-    finally:
-        torch.set_num_threads(threads)
 
 
 class ModelTrainer:

@@ -12,7 +12,6 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import critics_loss
 
 _LOG_STD_MIN, _LOG_STD_MAX = -3.0, 0.0
 """Bounds of the actor's log-deviations: from a fortieth of the action range to half of it. Without the lower
@@ -57,17 +56,15 @@ class CRR(Learner):
 
     def set_up(self) -> None:
         """An actor with means and deviations, twin critics, and slow copies of all."""
-        config, actions = self.config, self.problem.action_dim
-        situation = self.problem.observation_dim + self.problem.goal_dim
-        self.build("actor", situation, 2 * actions, rate=config.actor_learning_rate)
-        self.build("critic", situation + actions, 1, heads=2, rate=config.critic_learning_rate)
+        self.build_actor(2 * self.problem.action_dim)
+        self.build_critics(heads=2)
         self.target_of("actor")
         self.target_of("critic")
 
     def update(self, batch: Batch) -> Info:
         """One step of the critics, one of the actor, and their slow copies move."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critic_loss(batch)
+        losses, info = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         self.updates += 1
         losses, more = self.actor_loss(batch)
@@ -81,15 +78,8 @@ class CRR(Learner):
         """What the critics are regressed on, (learners, batch)."""
         mean, log_std = _gaussian(self.infer("actor_target", (batch.next_observations, batch.goals))[:, 0])
         actions = self.sample(mean, log_std)
-        inputs = (batch.next_observations, actions, batch.goals)
-        future = self.infer("critic_target", inputs)[..., 0].amin(1).sigmoid_()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
-
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of both critics (learners,) against the same targets."""
-        target = self.targets(batch)
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, target, self.config.critic_loss)
+        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """Negative log-likelihood of the data's actions (learners,), weighted by their advantage."""
@@ -109,7 +99,7 @@ class CRR(Learner):
             torch.cat(candidates, 1),
             batch.goals.repeat(1, len(candidates), 1),
         )
-        values = self.infer("critic", inputs)[..., 0].amin(1).sigmoid_()
+        values = self.q_logits(*inputs).sigmoid_()
         values = values.unflatten(1, (len(candidates), -1))  # (learners, 1 + samples, batch)
         return values[:, 0] - values[:, 1:].mean(1)
 
@@ -128,8 +118,7 @@ class CRR(Learner):
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
         """Log-odds of V(s; g) = min_k Q_k at the policy's action."""
-        actions = self.policy(states, goals)
-        return self.infer("critic", (states, actions, goals))[..., 0].amin(1)
+        return self.q_logits(states, self.policy(states, goals), goals)
 
 
 def log_likelihood(actions: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,15 @@ class DDPG(Learner):
 
     def set_up(self) -> None:
         """An actor, a critic and their slow copies."""
-        config, actions = self.config, self.problem.action_dim
-        situation = self.problem.observation_dim + self.problem.goal_dim
-        self.build("actor", situation, actions, rate=config.actor_learning_rate)
-        self.build("critic", situation + actions, 1, rate=config.critic_learning_rate)
+        self.build_actor(self.problem.action_dim)
+        self.build_critics()
         self.target_of("actor")
         self.target_of("critic")
 
     def update(self, batch: Batch) -> Info:
         """One step of critic, actor and targets."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critic_loss(batch)
+        losses, info = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         losses, more = self.actor_loss(batch)
         self.descend("actor", losses)
@@ -62,20 +60,13 @@ class DDPG(Learner):
     def targets(self, batch: Batch) -> Tensor:
         """What the critic is regressed on, (learners, batch)."""
         actions = self.infer("actor_target", (batch.next_observations, batch.goals))[:, 0].tanh_()
-        inputs = (batch.next_observations, actions, batch.goals)
-        future = self.infer("critic_target", inputs)[:, 0, :, 0].sigmoid()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
-
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of the critic (learners,)."""
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, self.targets(batch), self.config.critic_loss)
+        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """How little the critic, which stays as it is, values the actor's actions (learners,)."""
         actions = self.evaluate("actor", (batch.observations, batch.goals))[:, 0].tanh()
-        inputs = (batch.observations, actions, batch.goals)
-        logits = self.evaluate("critic", inputs, self.networks["critic"].select())[:, 0, :, 0]
+        logits = self.q_logits_of_actions(batch.observations, actions, batch.goals)
         return climbing_loss(logits, self.config.actor_objective)
 
     def policy(self, states: Tensor, goals: Tensor) -> Tensor:
@@ -84,5 +75,4 @@ class DDPG(Learner):
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
         """Log-odds of V(s; g) = Q(s, π(s; g); g)."""
-        actions = self.policy(states, goals)
-        return self.infer("critic", (states, actions, goals))[:, 0, :, 0]
+        return self.q_logits(states, self.policy(states, goals), goals)

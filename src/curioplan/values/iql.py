@@ -11,7 +11,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import critics_loss, regression_loss
+from curioplan.values.losses import regression_loss
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,23 @@ class IQL(Learner):
 
     def set_up(self) -> None:
         """An actor, a value network, twin critics and their slow copies."""
-        config, actions = self.config, self.problem.action_dim
         situation = self.problem.observation_dim + self.problem.goal_dim
-        self.build("actor", situation, actions, rate=config.actor_learning_rate)
-        self.build("value", situation, 1, rate=config.critic_learning_rate)
-        self.build("critic", situation + actions, 1, heads=2, rate=config.critic_learning_rate)
+        self.build_actor(self.problem.action_dim)
+        self.build("value", situation, 1, rate=self.config.critic_learning_rate)
+        self.build_critics(heads=2)
         self.target_of("critic")
 
     def update(self, batch: Batch) -> Info:
         """One step of value network, actor and critics, in this order, and the slow critics move."""
         batch = self.problem.normalise(batch)
-        inputs = (batch.observations, batch.actions, batch.goals)
-        q = self.infer("critic_target", inputs)[..., 0].amin(1).sigmoid_()  # (learners, batch)
+        q = self.q_logits(batch.observations, batch.actions, batch.goals, "critic_target").sigmoid_()
         losses, info = self.value_loss(batch, q)
         self.descend("value", losses)
         self.updates += 1
         losses, more = self.actor_loss(batch, q)
         self.descend("actor", losses)
         info |= more
-        losses, more = self.critic_loss(batch)
+        losses, more = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         self.follow("critic")
         return info | more
@@ -110,17 +108,11 @@ class IQL(Learner):
         scale = self.config.temperature / (1 - self.problem.gamma)
         return (scale * advantages).exp().clamp(max=self.config.max_weight)
 
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of both critics (learners,) against the same targets."""
-        target = self.targets(batch)
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, target, self.config.critic_loss)
-
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
         """What the critics are regressed on, (learners, batch)."""
         future = self.infer("value", (batch.next_observations, batch.goals))[:, 0, :, 0].sigmoid_()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+        return self.looking_ahead(batch, future)
 
     def policy(self, states: Tensor, goals: Tensor) -> Tensor:
         """π(s; g) in [−1, 1]."""

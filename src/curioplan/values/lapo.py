@@ -12,7 +12,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss
 
 _LOG_VARIANCE_MIN, _LOG_VARIANCE_MAX = -8.0, 4.0
 """Bounds of the encoder's log-variances."""
@@ -78,8 +78,8 @@ class LAPO(Learner):
         situation, latent = self.problem.observation_dim + self.problem.goal_dim, self.latent_dim
         self.build("encoder", situation + actions, 2 * latent, rate=config.actor_learning_rate)
         self.build("decoder", situation + latent, actions, rate=config.actor_learning_rate)
-        self.build("actor", situation, latent, rate=config.actor_learning_rate)
-        self.build("critic", situation + actions, 1, heads=2, rate=config.critic_learning_rate)
+        self.build_actor(latent)
+        self.build_critics(heads=2)
         for name in ("decoder", "actor", "critic"):
             self.target_of(name)
 
@@ -91,7 +91,7 @@ class LAPO(Learner):
     def update(self, batch: Batch) -> Info:
         """One step of the critics, the autoencoder and the latent actor, and their slow copies move."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critic_loss(batch)
+        losses, info = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         self.updates += 1
         losses, more = self.autoencoder_loss(batch, self.weights(self.advantages(batch)))
@@ -113,22 +113,14 @@ class LAPO(Learner):
             -config.max_latent, config.max_latent
         )
         actions = self.infer("decoder_target", (*situation, latents))[:, 0].tanh_()
-        inputs = (batch.next_observations, actions, batch.goals)
-        future = self.infer("critic_target", inputs)[..., 0].amin(1).sigmoid_()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
-
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of both critics (learners,) against the same targets."""
-        target = self.targets(batch)
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, target, self.config.critic_loss)
+        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        return self.looking_ahead(batch, future)
 
     @torch.no_grad()
     def advantages(self, batch: Batch) -> Tensor:
         """Q(s, a; g) − V(s; g) of the data's actions (learners, batch)."""
-        inputs = (batch.observations, batch.actions, batch.goals)
         values = self.logits(batch.observations, batch.goals).sigmoid_()
-        return self.infer("critic", inputs)[..., 0].amin(1).sigmoid_() - values
+        return self.q_logits(batch.observations, batch.actions, batch.goals).sigmoid_() - values
 
     def weights(self, advantages: Tensor) -> Tensor:
         """0.9 for better actions than the policy's, 0.1 for others."""
@@ -153,10 +145,9 @@ class LAPO(Learner):
         """How little the critics value what the decoder makes of the actor's latents (learners,)."""
         situation = (batch.observations, batch.goals)
         latents = self.evaluate("actor", situation)[:, 0].tanh() * self.config.max_latent
-        decoder, critic = (self.networks[name].select() for name in ("decoder", "critic"))
+        decoder = self.networks["decoder"].select()
         actions = self.evaluate("decoder", (*situation, latents), decoder)[:, 0].tanh()
-        inputs = (batch.observations, actions, batch.goals)
-        logits = self.evaluate("critic", inputs, critic)[..., 0].amin(1)
+        logits = self.q_logits_of_actions(batch.observations, actions, batch.goals)
         return climbing_loss(logits, self.config.actor_objective)
 
     def policy(self, states: Tensor, goals: Tensor) -> Tensor:
@@ -166,8 +157,7 @@ class LAPO(Learner):
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
         """Log-odds of V(s; g) = min_k Q_k at the policy's action."""
-        actions = self.policy(states, goals)
-        return self.infer("critic", (states, actions, goals))[..., 0].amin(1)
+        return self.q_logits(states, self.policy(states, goals), goals)
 
 
 def kl_from_prior(mean: Tensor, log_variance: Tensor) -> Tensor:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +18,7 @@ from curioplan.errors import ConfigError, CurioplanError
 from curioplan.models import BatchedMLP, GaussianEnsemble
 from curioplan.models.mlp import Layer
 from curioplan.models.training import load_training_state, training_state
-from curioplan.values.losses import regression_loss
+from curioplan.values.losses import critics_loss, regression_loss
 from curioplan.values.problem import Problem
 
 Info = dict[str, Tensor]
@@ -63,8 +61,6 @@ class Learner(ABC):
             raise ConfigError(
                 f"{config.algo} needs a dynamics model: explore makes one, and so does train-model."
             )
-        if for_training:
-            _keep_memory()
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.updates = 0
         self.networks: dict[str, BatchedMLP] = {}
@@ -164,6 +160,16 @@ class Learner(ABC):
             self._optimizers[name] = torch.optim.Adam(network.parameters(), lr=rate, fused=True)
         return network
 
+    def build_actor(self, outputs: int) -> BatchedMLP:
+        """The network "actor", of states and goals."""
+        situation = self.problem.observation_dim + self.problem.goal_dim
+        return self.build("actor", situation, outputs, rate=self.config.actor_learning_rate)
+
+    def build_critics(self, heads: int = 1) -> BatchedMLP:
+        """The networks "critic", of states, actions and goals."""
+        inputs = self.problem.observation_dim + self.problem.action_dim + self.problem.goal_dim
+        return self.build("critic", inputs, 1, heads=heads, rate=self.config.critic_learning_rate)
+
     def target_of(self, name: str) -> BatchedMLP:
         """A copy of a network that follows it slowly, by `follow`."""
         target = copy.deepcopy(self.networks[name]).requires_grad_(False)
@@ -197,6 +203,24 @@ class Learner(ABC):
         heads = self._heads[name]
         joined = _per_head(torch.cat(list(inputs), -1), heads)
         return self.networks[name].infer(joined).unflatten(0, (-1, heads))
+
+    def q_logits(self, states: Tensor, actions: Tensor, goals: Tensor, which: str = "critic") -> Tensor:
+        """Log-odds of min_k Q_k(s, a; g), (learners, N), without gradients."""
+        return self.infer(which, (states, actions, goals))[..., 0].amin(1)
+
+    def q_logits_of_actions(self, states: Tensor, actions: Tensor, goals: Tensor) -> Tensor:
+        """As `q_logits`, with gradients to the inputs: the critics stay as they are."""
+        layers = self.networks["critic"].select()
+        return self.evaluate("critic", (states, actions, goals), layers)[..., 0].amin(1)
+
+    def looking_ahead(self, batch: Batch, future: Tensor) -> Tensor:
+        """Targets r + γ (1 − terminal) V(s'; g) of values V of the next states, (learners, batch)."""
+        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+
+    def critics_loss(self, batch: Batch, targets: Tensor) -> tuple[Tensor, Info]:
+        """Loss of all critics (learners,) against the same targets (learners, batch)."""
+        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
+        return critics_loss(logits, targets, self.config.critic_loss)
 
     def descend(self, name: str | tuple[str, ...], losses: Tensor) -> None:
         """One Adam step of a network, or several, on the sum of the learners' losses (learners,)."""
@@ -272,19 +296,6 @@ class Learner(ABC):
         """Take over the networks of an `export` as the only learner."""
         for name, saved in exported["networks"].items():
             _copy(list(self.networks[name].parameters()), saved)
-
-
-@cache
-def _keep_memory() -> None:
-    """Have this process keep the memory that tensors free, for the next ones.
-
-    By default glibc returns large blocks to the system at once, and an update gets them back as fresh pages
-    that the system first fills with zeros: a quarter of the time of 30 learners.
-    """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        m_trim_threshold, m_mmap_max = -1, -4
-        libc.mallopt(m_mmap_max, 0)
-        libc.mallopt(m_trim_threshold, -1)
 
 
 @torch.no_grad()

@@ -220,11 +220,11 @@ class MBPO(TD3):
         noise = self.normal(*shape).flatten(0, 1)
         change, uncertainty = torch.empty_like(noise), torch.empty(len(noise))
         inputs = model.inputs.normalise(torch.cat([states, actions], -1)).flatten(0, 1)
-        for rows, (mean, gate) in model.tiles(inputs, model.network.select()):
-            variance = model.variance_(gate)
-            chosen = member[rows], torch.arange(variance.shape[1])
+        for rows, parts in model.tiles(inputs, model.network.pack()):
+            mean, variance = parts[:, 0], model.variance_(parts[:, 1])
+            chosen = member[rows], slice(None), torch.arange(variance.shape[2])
             change[rows] = mean[chosen] + noise[rows] * variance[chosen].sqrt()
-            uncertainty[rows] = variance.amax(0).sum(-1).sqrt()
+            uncertainty[rows] = variance.amax(0).sum(0).sqrt()
         low, high = self.problem.states.low, self.problem.states.high
         margin = _MARGIN * (high - low)
         following = states + model.changes.denormalise(change).view_as(states)

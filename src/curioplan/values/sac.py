@@ -15,7 +15,7 @@ from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.models.training import load_training_state, training_state
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss
 
 _LOG_STD = (-5.0, 2.0)
 """Soft bounds of the log-deviation of actions before they are squashed."""
@@ -70,11 +70,10 @@ class SAC(Learner):
 
     def set_up(self) -> None:
         """An actor, twin critics, their slow copies, and a temperature per learner."""
-        config, actions = self.config, self.problem.action_dim
-        situation = self.problem.observation_dim + self.problem.goal_dim
-        self.build("actor", situation, 2 * actions, rate=config.actor_learning_rate)
-        self.build("critic", situation + actions, 1, heads=2, rate=config.critic_learning_rate)
+        self.build_actor(2 * self.problem.action_dim)
+        self.build_critics(heads=2)
         self.target_of("critic")
+        config = self.config
         self.log_temperature = nn.Parameter(torch.full((len(self.seeds),), math.log(config.temperature)))
         self._rates["temperature"] = config.temperature_learning_rate
         self._optimizers["temperature"] = torch.optim.Adam(
@@ -84,7 +83,7 @@ class SAC(Learner):
     def update(self, batch: Batch) -> Info:
         """One step of critics, actor, temperature and targets."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critic_loss(batch)
+        losses, info = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         losses, more = self.actor_loss(batch)
         self.descend("actor", losses)
@@ -97,20 +96,13 @@ class SAC(Learner):
     def targets(self, batch: Batch) -> Tensor:
         """What the critics are regressed on, (learners, batch)."""
         actions, _ = self.sample(self.infer("actor", (batch.next_observations, batch.goals))[:, 0])
-        inputs = (batch.next_observations, actions, batch.goals)
-        future = self.infer("critic_target", inputs)[..., 0].amin(1).sigmoid()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
-
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of both critics (learners,) against the same targets."""
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, self.targets(batch), self.config.critic_loss)
+        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """E[α log π(a | s; g) − min_k Q_k(s, a; g)] of actions a ~ π, through which gradients flow."""
         actions, log_density = self.sample(self.evaluate("actor", (batch.observations, batch.goals))[:, 0])
-        inputs = (batch.observations, actions, batch.goals)
-        logits = self.evaluate("critic", inputs, self.networks["critic"].select())[..., 0].amin(1)
+        logits = self.q_logits_of_actions(batch.observations, actions, batch.goals)
         losses, info = climbing_loss(logits, self.config.actor_objective)
         temperature = self.log_temperature.detach().exp()
         entropy = -log_density.mean(1)
@@ -142,8 +134,7 @@ class SAC(Learner):
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
         """Log-odds of V(s; g) = min_k Q_k(s, a; g) for the squashed mean a."""
-        actions = self.policy(states, goals)
-        return self.infer("critic", (states, actions, goals))[..., 0].amin(1)
+        return self.q_logits(states, self.policy(states, goals), goals)
 
     def state(self) -> dict[str, Any]:
         """See `Learner`; with the temperatures."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
+from curioplan.values.losses import ActorObjective, climbing_loss
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,14 @@ class TD3(Learner):
 
     def set_up(self) -> None:
         """An actor, twin critics and their slow copies."""
-        config, actions = self.config, self.problem.action_dim
-        situation = self.problem.observation_dim + self.problem.goal_dim
-        self.build("actor", situation, actions, rate=config.actor_learning_rate)
-        self.build("critic", situation + actions, 1, heads=2, rate=config.critic_learning_rate)
+        self.build_actor(self.problem.action_dim)
+        self.build_critics(heads=2)
         self.target_of("critic")
 
     def update(self, batch: Batch) -> Info:
         """One step of the critics and, every `policy_delay`, one of actor and targets."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critic_loss(batch)
+        losses, info = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
@@ -72,20 +70,13 @@ class TD3(Learner):
         noise = self.normal(*actions.shape[1:]).mul_(self.config.target_noise)
         noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
         actions = (actions + noise).clamp_(-1, 1)
-        inputs = (batch.next_observations, actions, batch.goals)
-        future = self.infer("critic_target", inputs)[..., 0].amin(1).sigmoid_()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
-
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of both critics (learners,) against the same targets."""
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, self.targets(batch), self.config.critic_loss)
+        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """How little the critics, which stay as they are, value the actor's actions (learners,)."""
         actions = self.evaluate("actor", (batch.observations, batch.goals))[:, 0].tanh()
-        inputs = (batch.observations, actions, batch.goals)
-        logits = self.evaluate("critic", inputs, self.networks["critic"].select())[..., 0].amin(1)
+        logits = self.q_logits_of_actions(batch.observations, actions, batch.goals)
         return climbing_loss(logits, self.config.actor_objective)
 
     def policy(self, states: Tensor, goals: Tensor) -> Tensor:
@@ -94,8 +85,7 @@ class TD3(Learner):
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
         """Log-odds of V(s; g) = min_k Q_k(s, π(s; g); g)."""
-        actions = self.policy(states, goals)
-        return self.infer("critic", (states, actions, goals))[..., 0].amin(1)
+        return self.q_logits(states, self.policy(states, goals), goals)
 
     def logits_above(self, states: Tensor, goals: Tensor, least: Tensor) -> Tensor:
         """See `Learner`: the second critic is asked only where the first gives enough."""
@@ -103,7 +93,7 @@ class TD3(Learner):
             return self.logits(states, goals)
         critic = self.networks["critic"]
         inputs = torch.cat([states, self.policy(states, goals), goals], -1)[0]
-        first = critic.infer(inputs, critic.select([0]))[0, :, 0]
+        first = critic.infer(inputs, [0])[0, :, 0]
         enough = torch.nonzero(first >= least)[:, 0]
-        second = critic.infer(inputs[enough], critic.select([1]))[0, :, 0]
+        second = critic.infer(inputs[enough], [1])[0, :, 0]
         return first.scatter_reduce_(0, enough, second, "amin")[None]

@@ -12,7 +12,6 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError, CurioplanError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import critics_loss
 
 _THRESHOLD_RATE = 0.01
 """Weight of a batch in the running quantile: a memory of about a hundred batches, 50 000 transitions of 512
@@ -64,10 +63,8 @@ class WGCSL(Learner):
 
     def set_up(self) -> None:
         """An actor, a critic, their slow copies, and the threshold of each learner."""
-        config, actions = self.config, self.problem.action_dim
-        situation = self.problem.observation_dim + self.problem.goal_dim
-        self.build("actor", situation, actions, rate=config.actor_learning_rate)
-        self.build("critic", situation + actions, 1, rate=config.critic_learning_rate)
+        self.build_actor(self.problem.action_dim)
+        self.build_critics()
         self.target_of("actor")
         self.target_of("critic")
         self.threshold = torch.zeros(len(self.seeds))
@@ -75,7 +72,7 @@ class WGCSL(Learner):
     def update(self, batch: Batch) -> Info:
         """One step of the critic, one of the actor, and their slow copies move."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critic_loss(batch)
+        losses, info = self.critics_loss(batch, self.targets(batch))
         self.descend("critic", losses)
         losses, more = self.actor_loss(batch)
         self.descend("actor", losses)
@@ -88,15 +85,8 @@ class WGCSL(Learner):
     def targets(self, batch: Batch) -> Tensor:
         """What the critic is regressed on, (learners, batch)."""
         actions = self.infer("actor_target", (batch.next_observations, batch.goals))[:, 0].tanh_()
-        inputs = (batch.next_observations, actions, batch.goals)
-        future = self.infer("critic_target", inputs)[:, 0, :, 0].sigmoid_()
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
-
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, Info]:
-        """Loss of the critic (learners,)."""
-        target = self.targets(batch)
-        logits = self.evaluate("critic", (batch.observations, batch.actions, batch.goals))[..., 0]
-        return critics_loss(logits, target, self.config.critic_loss)
+        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """Squared error of the actor (learners,), weighted, over transitions with goals ahead of them."""
@@ -120,7 +110,7 @@ class WGCSL(Learner):
         """A = r + γ (1 − terminal) V(s'; g) − V(s; g), (learners, batch)."""
         states = torch.cat([batch.observations, batch.next_observations], 1)
         now, future = self.logits(states, batch.goals.repeat(1, 2, 1)).sigmoid_().chunk(2, 1)
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future - now
+        return self.looking_ahead(batch, future) - now
 
     @torch.no_grad()
     def move_threshold(self, advantages: Tensor, imitated: Tensor) -> None:
@@ -145,8 +135,7 @@ class WGCSL(Learner):
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
         """Log-odds of V(s; g) = Q(s, π(s; g); g)."""
-        actions = self.policy(states, goals)
-        return self.infer("critic", (states, actions, goals))[:, 0, :, 0]
+        return self.q_logits(states, self.policy(states, goals), goals)
 
     def state(self) -> dict[str, Any]:
         """As for all learners, and the thresholds."""
