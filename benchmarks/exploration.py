@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.data import TrajectoryStore, displacements, load
 from curioplan.envs import SHORT_NAMES, Task, make_task
+from curioplan.presets import preset
 from curioplan.stages.explore import explore
 from curioplan.storage import write_json
 
@@ -51,8 +52,8 @@ UPDATES = {"updates-0.25": 0.25, "updates-1": 1.0}
 SWEEP = ["curious", *PLANNER, *MODEL, *UPDATES]
 
 
-def variant_config(variant: str, steps: int, seed: int) -> ExploreConfig:
-    config = replace(preset("cpu", ExploreConfig), steps=steps, seed=seed)
+def variant_config(env: str, variant: str, steps: int, seed: int) -> ExploreConfig:
+    config = replace(preset("cpu", ExploreConfig, env), steps=steps, seed=seed)
     if variant == "random":
         return replace(config, explorer="random")
     return replace(
@@ -109,7 +110,7 @@ def main() -> None:
             for seed in arguments.seeds:
                 run = arguments.out / f"{env}-{variant}-{seed}"
                 started = time.perf_counter()
-                explore(env, run, variant_config(variant, arguments.steps, seed))
+                explore(env, run, variant_config(env, variant, arguments.steps, seed))
                 seconds = time.perf_counter() - started
                 task = make_task(env)
                 store = load(run / "explore" / "data", task)

@@ -16,15 +16,16 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.envs import SHORT_NAMES, make_env, make_task
+from curioplan.presets import preset
 from curioplan.stages.explore import Explorer
 
 
 def explorer_with(env: str, transitions: int) -> Explorer:
     """An explorer that already holds this many transitions, of one random episode over and over."""
     task = make_task(env)
-    config = replace(preset("cpu", ExploreConfig), steps=10**9, warmup_steps=1)
+    config = replace(preset("cpu", ExploreConfig, env), steps=10**9, warmup_steps=1)
     explorer = Explorer(make_env(env), task, config)
     explorer.episode()  # random
     episode = next(iter(explorer.store))

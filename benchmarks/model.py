@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from curioplan.config import PlannerConfig, ReachConfig, TrainModelConfig, preset
+from curioplan.config import PlannerConfig, ReachConfig, TrainModelConfig
 from curioplan.envs import Task, make_env, make_task
 from curioplan.errors import RunError
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import Distance, ModelRollout, Planner
+from curioplan.presets import preset
 from curioplan.runs import read_run
 from curioplan.seeding import seed_for
 from curioplan.stages.train_model import load_model, train_model
@@ -92,10 +93,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = preset("cpu", TrainModelConfig)
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--updates", type=int, default=default.updates)
+    parser.add_argument("--updates", type=int, default=0, help="0 takes those of preset cpu")
     parser.add_argument("--transitions", type=int, default=0, help="use only the first so many; 0 uses all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings")
     parser.add_argument("--planner-seeds", type=int, nargs="+", default=[0])
@@ -103,7 +103,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     env = read_run(arguments.run)["env"]
-    task = make_task(env)
+    task, default = make_task(env), preset("cpu", TrainModelConfig, env)
     folders = {}
     for seed in arguments.seeds:
         for name, beta in (("beta-nll", default.model.beta), ("plain", 0.0)):
@@ -112,7 +112,7 @@ def main() -> None:
                 seed=seed,
                 data=str(arguments.run),
                 size=arguments.transitions,
-                updates=arguments.updates,
+                updates=arguments.updates or default.updates,
                 held_out_episodes=0.1,
                 model=replace(default.model, beta=beta),
             )

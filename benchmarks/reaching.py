@@ -21,12 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curioplan.config import ReachConfig, preset
+from curioplan.config import ReachConfig
 from curioplan.envs import make_env, make_task
 from curioplan.graph import AggregatedValue, Graph, Wayfinder
 from curioplan.graph.objectives import aggregate
 from curioplan.planning import ModelRollout
 from curioplan.planning.noise import coloured_noise
+from curioplan.presets import preset
 from curioplan.runs import read_run
 from curioplan.stages.control import Parts, make_controller
 from curioplan.values import Values
@@ -71,7 +72,7 @@ def forward(network: torch.nn.Module, member: int, x: Tensor) -> Tensor:
 
 def compare_exact(parts: Parts, goal: Tensor, state: Tensor) -> None:
     """Naive against exact, on what the model imagines from a state."""
-    task, config, values = parts.task, preset("paper", ReachConfig), parts.values()
+    task, config, values = parts.task, preset("paper", ReachConfig, parts.task.env), parts.values()
     graph_config = replace(config.graph, candidates=2000, density_goals=200)
     graph = Graph.build(values, parts.data(), graph_config, task.graph_vertices, seed=0)
     planner = config.planner
@@ -159,7 +160,7 @@ def main() -> None:
             for entry in training.iterdir():
                 if entry.name != "graphs":
                     (fresh / "values" / training.name / entry.name).symlink_to(entry.resolve())
-        parts = Parts(fresh, task, preset("cpu", ReachConfig), values_name=arguments.values)
+        parts = Parts(fresh, task, preset("cpu", ReachConfig, task.env), values_name=arguments.values)
         print("aggregated values at the paper's budget")
         compare_exact(parts, goal, state)
         print("controllers at preset cpu")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import curioplan
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.envs import make_env
 from curioplan.errors import EnvError
+from curioplan.presets import preset
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -94,7 +95,7 @@ def test_help_teaches_and_every_command_shows_an_example(capsys):
         ["diagnose"],
         ["report"],
     ):
-        assert f"example:\n  curioplan {' '.join(command)}" in helped(*command)
+        assert re.search(rf"examples?:\n  curioplan {' '.join(command)}", helped(*command))
     assert "--planner.population" in helped("explore")
     assert "--reach.planner.population" in helped("evaluate")
 
@@ -121,6 +122,9 @@ def test_config_shows_every_preset_side_by_side(capsys):
     assert code == 0
     row = next(line for line in out.splitlines() if "planner.population " in line)
     assert row.split()[1] == "400"
+    code, out, _ = run(capsys, "config", "explore", "--env", "pinpad")
+    row = next(line for line in out.splitlines() if " horizon " in line)
+    assert row.split()[1:4] == ["0", "50", "0"]
 
 
 def test_inspect_shows_counts_and_draws_the_coverage(capsys, recording, tmp_path):
@@ -156,6 +160,7 @@ def test_convert_goes_from_format_to_format_without_loss(capsys, recording, tmp_
         (["check-env", "no_module:make"], "could not be imported"),
         (["data", "inspect", "nowhere/at/all.npz"], "does not exist"),
         (["data", "inspect", "."], "not a Minari dataset"),
+        (["data", "inspect", "walk.npz", "--figure", "coverage.png"], "name it with --env"),
         (["explore", "maze_lage", "--out", "x"], "did you mean maze_large?"),
         (["explore", "maze_umaze", "--out", "x", "--planner.populaton", "3"], "--planner.population?"),
         (["explore", "maze_umaze", "--out", "x", "--preset", "fast"], "cannot be fast"),

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curioplan.config import (
-    PRESETS,
     DiagnoseConfig,
     EvaluateConfig,
     ExploreConfig,
@@ -16,10 +15,10 @@ from curioplan.config import (
     ReachConfig,
     differences,
     from_dict,
-    preset,
 )
 from curioplan.errors import ConfigError
 from curioplan.options import Parser, add_config, field_docs, read_config
+from curioplan.presets import PRESETS, preset
 
 STAGES = (ExploreConfig, LearnConfig, ReachConfig, EvaluateConfig, DiagnoseConfig)
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import curioplan
-from curioplan.config import ExploreConfig, ReachConfig, preset
+from curioplan.config import ExploreConfig, ReachConfig
 from curioplan.envs import make_env, make_task
 from curioplan.errors import ConfigError, CurioplanError
 from curioplan.graph.objectives import aggregate, aggregate_pruned
+from curioplan.presets import preset
 from curioplan.stages.control import CONTROLLERS, Agent, Parts, make_controller
 from curioplan.stages.train import load_values, train
 from curioplan.values import learner_config

@@ -9,9 +9,10 @@ import torch
 
 import curioplan
 from curioplan.cli import main
-from curioplan.config import DiagnoseConfig, EvaluateConfig, ReachConfig, preset
+from curioplan.config import DiagnoseConfig, EvaluateConfig, ReachConfig
 from curioplan.envs import make_task
 from curioplan.errors import RunError
+from curioplan.presets import preset
 from curioplan.stages.control import Parts
 from curioplan.stages.diagnose import diagnose
 from curioplan.stages.evaluate import load_outcomes, run_evaluation

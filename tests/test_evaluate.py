@@ -16,11 +16,12 @@ import torch
 import curioplan
 from curioplan.analysis.statistics import mean_interval
 from curioplan.cli import main
-from curioplan.config import EvaluateConfig, ReachConfig, preset
+from curioplan.config import EvaluateConfig, ReachConfig
 from curioplan.envs import Case, make_env, make_task
 from curioplan.envs.fetch import GRIPPER, state_at_rest
 from curioplan.envs.kitchen import INITIAL, OBJECTS
 from curioplan.errors import ConfigError, EnvError, RunError
+from curioplan.presets import preset
 from curioplan.seeding import seed_for
 from curioplan.stages.cases import case_key
 from curioplan.stages.control import Parts, make_controller

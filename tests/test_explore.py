@@ -13,11 +13,12 @@ import pytest
 import torch
 
 import curioplan
-from curioplan.config import ExploreConfig, ModelConfig, preset
+from curioplan.config import ExploreConfig, ModelConfig
 from curioplan.envs import make_env, make_task
 from curioplan.errors import ConfigError
 from curioplan.metrics import read_metrics
 from curioplan.models import GaussianEnsemble
+from curioplan.presets import preset
 from curioplan.stages.explore import Explorer
 from curioplan.storage import load_tree
 

@@ -21,9 +21,10 @@ from curioplan.analysis.figures_maps import (
 )
 from curioplan.analysis.landscape import steps_over_map
 from curioplan.analysis.statistics import Interval, mean_interval
-from curioplan.config import EvaluateConfig, ReachConfig, preset
+from curioplan.config import EvaluateConfig, ReachConfig
 from curioplan.envs import make_task
 from curioplan.errors import DataError
+from curioplan.presets import preset
 from curioplan.stages.control import Parts
 from curioplan.stages.evaluate import load_outcomes, run_evaluation
 from curioplan.stages.optimal import OverGraph, expert_paths

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.errors import RunError
+from curioplan.presets import preset
 from curioplan.runs import versions
 from curioplan.storage import read_json, write_json
 from curioplan.studies.arguments import settings

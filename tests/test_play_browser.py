@@ -6,7 +6,8 @@ import pytest
 
 import curioplan
 from chromium import ABSENT, PROGRAM, Chromium
-from curioplan.config import ExploreConfig, ReachConfig, preset
+from curioplan.config import ExploreConfig, ReachConfig
+from curioplan.presets import preset
 from curioplan.web.playground import Playground
 from test_play_server import serving
 

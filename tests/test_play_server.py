@@ -17,8 +17,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from curioplan.cli import main
-from curioplan.config import ReachConfig, preset
+from curioplan.config import ReachConfig
 from curioplan.errors import CurioplanError
+from curioplan.presets import preset
 from curioplan.web import server
 from curioplan.web.playground import Playground
 from curioplan.web.server import MOST_SESSIONS, Desk, listening, play

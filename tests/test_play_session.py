@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from curioplan.config import ReachConfig, preset
+from curioplan.config import ReachConfig
 from curioplan.envs import make_task
 from curioplan.errors import CurioplanError, RunError
+from curioplan.presets import preset
 from curioplan.web.messages import FIELDS, LARGEST, MessageError, read_message
 from curioplan.web.playground import Playground
 from curioplan.web.session import PUSH_STEPS, Session

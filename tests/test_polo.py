@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import curioplan
-from curioplan.config import ExploreConfig, PlannerConfig, preset
+from curioplan.config import ExploreConfig, PlannerConfig
 from curioplan.envs import make_env, make_task
 from curioplan.envs.task import Case, Task, Within
 from curioplan.errors import ConfigError
 from curioplan.metrics import read_metrics
 from curioplan.planning import ModelRollout
+from curioplan.presets import preset
 from curioplan.stages.polo import PoloExplorer, PoloValues, known_goals, polo_config
 from curioplan.storage import read_json
 from curioplan.values.polo import POLO

@@ -12,9 +12,10 @@ import curioplan
 from browser import browser, find_browser
 from curioplan.analysis.report import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Page
 from curioplan.cli import build_parser, main
-from curioplan.config import DiagnoseConfig, EvaluateConfig, ExploreConfig, preset
+from curioplan.config import DiagnoseConfig, EvaluateConfig, ExploreConfig
 from curioplan.errors import RunError
 from curioplan.options import read_config
+from curioplan.presets import preset
 from curioplan.stages.diagnose import diagnose
 from curioplan.stages.evaluate import run_evaluation
 from curioplan.stages.film import film

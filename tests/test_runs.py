@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from curioplan import runs
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.errors import ConfigError, RunError
 from curioplan.metrics import read_metrics
+from curioplan.presets import preset
 from curioplan.runs import open_stage, read_run
 from curioplan.storage import read_json
 
@@ -104,8 +105,8 @@ def test_another_environment_in_the_same_folder_is_refused(tmp_path):
 
 def test_a_second_process_cannot_write_a_stage_and_a_dead_one_leaves_no_lock(tmp_path):
     script = (
-        "import sys, os; from pathlib import Path; from curioplan.config import *; "
-        "from curioplan.runs import open_stage\n"
+        "import sys, os; from pathlib import Path; from curioplan.config import ExploreConfig\n"
+        "from curioplan.presets import preset; from curioplan.runs import open_stage\n"
         "with open_stage(Path(sys.argv[1]), 'explore', 'maze_umaze', preset('smoke', ExploreConfig)):\n"
         "    print('open', flush=True); sys.stdin.read(); os.kill(os.getpid(), 9)\n"
     )

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.errors import ConfigError, RunError
+from curioplan.presets import preset
 from curioplan.studies.arguments import complete_settings, folder, folders, resolve, settings
 from curioplan.studies.jobs import Job, Plan
 from curioplan.studies.records import machine, require_json

@@ -14,10 +14,11 @@ import torch
 
 import curioplan
 from curioplan.cli import main
-from curioplan.config import ExploreConfig, preset
+from curioplan.config import ExploreConfig
 from curioplan.data import TrajectoryStore, save_minari
 from curioplan.envs import make_task
 from curioplan.errors import ConfigError, CurioplanError, DataError, RunError
+from curioplan.presets import preset
 from curioplan.stages.train import ValueTrainer, find_values, resample_trajectories, train
 from curioplan.storage import load_tree
 from curioplan.values import LEARNERS, learner_class, learner_config

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 import curioplan
 from curioplan.cli import main
-from curioplan.config import ExploreConfig, ModelConfig, TrainModelConfig, preset
+from curioplan.config import ExploreConfig, ModelConfig, TrainModelConfig
 from curioplan.data import TrajectoryStore
 from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.metrics import read_metrics
 from curioplan.models import GaussianEnsemble
+from curioplan.presets import preset
 from curioplan.stages.train_model import ModelTrainer, find_model, load_model, split_episodes
 from curioplan.storage import load_tree, save_tree
 

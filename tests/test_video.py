@@ -12,9 +12,10 @@ from PIL import Image, ImageColor
 from curioplan.analysis import video
 from curioplan.analysis.video import BALL, CAPTION, PLAN, TopView, captioned, write_video
 from curioplan.cli import main
-from curioplan.config import EvaluateConfig, preset
+from curioplan.config import EvaluateConfig
 from curioplan.envs import make_task
 from curioplan.errors import ConfigError, EnvError, RunError
+from curioplan.presets import preset
 from curioplan.stages.evaluate import load_outcomes, run_cases, run_evaluation
 from curioplan.stages.film import LONGEST, film, rendered, seen_from_above
 from scripted import Guide, Presser, Restless

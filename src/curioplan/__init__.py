@@ -29,7 +29,7 @@ _LAZY = {
     "load_values": "curioplan.stages.train:load_values",
     "polo": "curioplan.stages.polo:polo",
     "polo_config": "curioplan.stages.polo:polo_config",
-    "preset": "curioplan.config:preset",
+    "preset": "curioplan.presets:preset",
     "report": "curioplan.stages.report:report",
     "run_pipeline": "curioplan.stages.pipeline:run_pipeline",
     "save_data": "curioplan.data:save_minari",

@@ -1,4 +1,4 @@
-"""Command-line options out of frozen dataclasses: one flag per field, nested by dots."""
+"""Commands, and their options out of frozen dataclasses: one flag per field, nested by dots."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import ast
 import difflib
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from curioplan.errors import ConfigError
@@ -48,6 +48,55 @@ class Parser(argparse.ArgumentParser):
         return f"{parser.prog} has no option {name}{nearest(name, known)}"
 
 
+Say = Callable[[str], None]
+"""Tells the user something."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the command line.
+
+    Attributes:
+        name: What it is called.
+        text: What it does, in a line.
+        examples: Calls of it, with a remark in brackets where one helps.
+        add: Adds its options, given the words that follow its name.
+        run: Does it, and says what came of it.
+    """
+
+    name: str
+    text: str
+    examples: tuple[str, ...]
+    add: Callable[[Parser, Sequence[str]], None]
+    run: Callable[[argparse.Namespace, Say], None]
+
+
+def add_commands(parent: Parser, commands: Iterable[Command], words: Sequence[str]) -> Any:
+    """Add commands to a parser, with the options of the one that is called alone: those of others cost time.
+
+    Args:
+        parent: The parser.
+        commands: The commands.
+        words: What the parser is to parse.
+
+    Returns:
+        What further commands can be added to.
+    """
+    added = parent.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in commands:
+        title = "examples" if len(command.examples) > 1 else "example"
+        parser = added.add_parser(
+            command.name,
+            help=command.text,
+            description=f"{command.text}.",
+            epilog="\n  ".join([f"{title}:", *command.examples]),
+        )
+        parser.set_defaults(run=command.run)
+        if words[:1] == [command.name]:
+            command.add(parser, words[1:])
+    return added
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of a sentence that proposes the nearest valid name."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -84,6 +133,34 @@ def read_config(config: Any, parsed: argparse.Namespace, prefix: str = "") -> An
         elif (chosen := getattr(parsed, prefix + name, None)) is not None:
             given[name] = chosen
     return replace(config, **given)
+
+
+def with_field(config: Any, name: str, value: Any, prefix: str = "") -> Any:
+    """The settings with one field changed, given by its dotted name."""
+    first, _, rest = name.partition(".")
+    known = [entry.name for entry in fields(config) if entry.init]
+    if first not in known:
+        raise ConfigError(f"{type(config).__name__} has no setting {prefix}{first}{nearest(first, known)}")
+    old = getattr(config, first)
+    if is_dataclass(old) != bool(rest):
+        problem = "is a group of settings" if is_dataclass(old) else "has no parts"
+        raise ConfigError(f"{prefix}{first} of {type(config).__name__} {problem}: it cannot be set so.")
+    if rest:
+        return replace(config, **{first: with_field(old, rest, value, f"{prefix}{first}.")})
+    return replace(config, **{first: _checked(prefix + first, get_type_hints(type(config))[first], value)})
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """A value of the type its field has; whole numbers pass for fractions."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ConfigError(f"{name} must be one of {', '.join(map(str, get_args(kind)))}, not {value}.")
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{name} must be of type {kind.__name__}, not {value!r}.")
+    return value
 
 
 def field_docs(cls: type) -> dict[str, str]:

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from curioplan.config import (
-    PRESETS,
     DiagnoseConfig,
     EvaluateConfig,
     ExploreConfig,
-    PresetName,
     StageConfig,
     TrainModelConfig,
     differences,
     from_dict,
-    preset,
 )
+from curioplan.presets import PRESETS, PresetName, preset
 from curioplan.stages.evaluate import default_name as evaluation_name
 from curioplan.stages.train import default_name as training_name
 from curioplan.values import learner_class, learner_config
@@ -31,7 +29,7 @@ def explore_command(run: Path, env: str, settings: Settings) -> str:
     """How to explore so again."""
     config = from_dict(ExploreConfig, settings)
     words = ["curioplan", "explore", env, "--out", str(run)]
-    return shlex.join(words + _flags(config, lambda name: preset(name, ExploreConfig)))
+    return shlex.join(words + _flags(config, lambda name: preset(name, ExploreConfig, env)))
 
 
 def model_command(run: Path, env: str, settings: Settings, name: str) -> str:
@@ -40,7 +38,7 @@ def model_command(run: Path, env: str, settings: Settings, name: str) -> str:
     words = ["curioplan", "train-model", str(run)]
     words += ["--env", env] if config.data else []
     words += ["--name", name] if name != "offline" else []
-    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, TrainModelConfig)))
+    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, TrainModelConfig, env)))
 
 
 def train_command(run: Path, env: str, settings: Settings, name: str) -> str:
@@ -50,22 +48,22 @@ def train_command(run: Path, env: str, settings: Settings, name: str) -> str:
     words = ["curioplan", "train", str(run), "--algo", algo]
     words += ["--env", env] if config.data else []
     words += ["--name", name] if name != training_name(config) else []
-    return shlex.join(words + _flags(config, lambda chosen: learner_config(algo, chosen)))
+    return shlex.join(words + _flags(config, lambda chosen: learner_config(algo, chosen, env)))
 
 
-def evaluate_command(run: Path, settings: Settings, name: str) -> str:
+def evaluate_command(run: Path, env: str, settings: Settings, name: str) -> str:
     """How to evaluate so again."""
     config = from_dict(EvaluateConfig, settings)
     words = ["curioplan", "evaluate", str(run)]
     words += ["--name", name] if name != evaluation_name(config) else []
-    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, EvaluateConfig)))
+    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, EvaluateConfig, env)))
 
 
-def diagnose_command(run: Path, settings: Settings, name: str) -> str:
+def diagnose_command(run: Path, env: str, settings: Settings, name: str) -> str:
     """How to diagnose so again."""
     config = from_dict(DiagnoseConfig, settings)
     words = ["curioplan", "diagnose", str(run), "--name", name]
-    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, DiagnoseConfig)))
+    return shlex.join(words + _flags(config, lambda chosen: preset(chosen, DiagnoseConfig, env)))
 
 
 def _flags(config: StageConfig, start: Callable[[PresetName], StageConfig]) -> list[str]:

@@ -15,13 +15,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from curioplan.config import GraphConfig, ReachConfig, preset
+from curioplan.config import GraphConfig, ReachConfig
 from curioplan.data import TrajectoryStore, gather
 from curioplan.envs import Task, make_task
 from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.graph import AggregatedValue, Graph, GraphView, NextSubgoal, Wayfinder, view
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import GoalValue, ModelRollout, Objective, Planner, Sparse
+from curioplan.presets import preset
 from curioplan.runs import read_run
 from curioplan.seeding import seed_for
 from curioplan.stages.train import find_values
@@ -230,10 +231,10 @@ class Agent:
             seed: Its seed.
             values: The name of its training, if it was given one.
             model: The name of the dynamics model; by default exploration's.
-            config: Settings; by default those of preset ``cpu``.
+            config: Settings; by default those of preset ``cpu`` for the environment.
         """
-        task = make_task(str(read_run(Path(run))["env"]))
-        config = config or preset("cpu", ReachConfig)
+        env = str(read_run(Path(run))["env"])
+        task, config = make_task(env), config or preset("cpu", ReachConfig, env)
         return cls(
             task, make_controller(controller, Parts(Path(run), task, config, algo, seed, values, model))
         )

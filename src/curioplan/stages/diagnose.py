@@ -21,12 +21,13 @@ from curioplan.analysis.model_error import model_error_figure
 from curioplan.analysis.optima import Optima, RandomReach, non_monotonicity, optima_along, stacked
 from curioplan.analysis.statistics import mean_interval
 from curioplan.analysis.values import evaluate, expected_value, implied_steps
-from curioplan.config import DiagnoseConfig, ReachConfig, preset
+from curioplan.config import DiagnoseConfig, ReachConfig
 from curioplan.data import TrajectoryStore, coverage_figure, gather, summary
 from curioplan.envs import make_task
 from curioplan.errors import RunError
 from curioplan.options import nearest
 from curioplan.planning import ModelRollout
+from curioplan.presets import preset
 from curioplan.runs import read_run, stage_name, versions
 from curioplan.seeding import seed_for
 from curioplan.stages.control import Parts
@@ -73,14 +74,15 @@ def diagnose(run: str | Path, config: DiagnoseConfig | None = None, *, name: str
 
     Args:
         run: The run folder.
-        config: The settings; by default those of preset ``cpu``.
+        config: The settings; by default those of preset ``cpu`` for the environment.
         name: What to call the diagnosis; by default as the training of the value functions is called.
 
     Returns:
         The folder of the diagnosis: ``diagnosis.json``, and a figure for each of its parts.
     """
-    run, config = Path(run), config or preset("cpu", DiagnoseConfig)
-    task = make_task(str(read_run(run)["env"]))
+    run = Path(run)
+    env = str(read_run(run)["env"])
+    task, config = make_task(env), config or preset("cpu", DiagnoseConfig, env)
     reach = ReachConfig(seed=config.draws, horizon=config.horizon, graph=config.graph)
     parts = Parts(run, task, reach, config.algo, config.seed, config.values, config.model)
     folder = run / STAGE / stage_name(name or parts.values_path().parent.name)

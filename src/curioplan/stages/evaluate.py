@@ -17,10 +17,11 @@ import torch
 from tqdm import tqdm
 
 from curioplan.analysis.statistics import CONFIDENCE, mean_interval
-from curioplan.config import EvaluateConfig, ReachConfig, preset
+from curioplan.config import EvaluateConfig, ReachConfig
 from curioplan.data import TrajectoryStore, gather
 from curioplan.envs import Case, Task, make_task
 from curioplan.errors import RunError
+from curioplan.presets import preset
 from curioplan.runs import Stage, open_stage, read_run, stage_name, versions
 from curioplan.seeding import seed_for
 from curioplan.stages.cases import as_floats, choose_cases
@@ -63,7 +64,7 @@ def evaluate(
         cases: All of the task by default; else some of their names, a ``.json`` file of goals, or
             ``random:N`` for so many goals that the data achieve.
         seeds: How often each case is run, with seeds ``config.seed``, ``config.seed + 1``, …
-        config: How goals are reached; by default as in preset ``cpu``.
+        config: How goals are reached; by default as in preset ``cpu`` for the environment.
         name: What to call the evaluation; by default after controller and values.
         progress: Whether to show a progress bar.
 
@@ -71,7 +72,7 @@ def evaluate(
         The folder of the stage: ``result.json`` and ``trajectories.safetensors``, which
         :func:`load_outcomes` reads.
     """
-    usual = preset("cpu", EvaluateConfig)
+    usual = preset("cpu", EvaluateConfig, str(read_run(Path(run))["env"]))
     settings = replace(
         usual,
         controller=controller,

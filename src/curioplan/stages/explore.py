@@ -20,6 +20,7 @@ from curioplan.envs import Task, make_env, make_task
 from curioplan.errors import ConfigError
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import Disagreement, ModelRollout, Novelty, Planner
+from curioplan.presets import preset
 from curioplan.runs import Stage, open_stage
 from curioplan.seeding import seed_for
 from curioplan.stages.runtime import progress_bar, torch_threads
@@ -29,7 +30,7 @@ STAGE = "explore"
 Settings = TypeVar("Settings", bound=ExploreConfig)
 
 
-def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool = True) -> Path:
+def explore(env: str, out: str | Path, config: ExploreConfig | None = None, *, progress: bool = True) -> Path:
     """Explore an environment and leave trajectories and model in the run folder ``out``.
 
     The same call continues an interrupted run, with the same result as if it had not been interrupted.
@@ -37,12 +38,13 @@ def explore(env: str, out: str | Path, config: ExploreConfig, *, progress: bool 
     Args:
         env: A short name, a Gymnasium id, or ``module:callable``.
         out: The run folder.
-        config: The settings; ``preset("cpu", ExploreConfig)`` is a good start.
+        config: The settings; by default those of preset ``cpu`` for the environment.
         progress: Whether to show a progress bar.
 
     Returns:
         The folder of the stage: ``data`` (Minari), ``model.safetensors`` and figures.
     """
+    config = config or preset("cpu", ExploreConfig, env)
     if config.explorer == "value":
         raise ConfigError("Exploration that seeks value is curioplan polo, not a setting of explore.")
     return explore_as(Explorer, env, out, config, progress=progress)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from curioplan.config import DiagnoseConfig, EvaluateConfig, ExploreConfig, LearnConfig, PresetName, preset
+from curioplan.config import DiagnoseConfig, EvaluateConfig, ExploreConfig, LearnConfig
+from curioplan.presets import PresetName, preset
 from curioplan.stages.diagnose import diagnose
 from curioplan.stages.evaluate import run_evaluation
 from curioplan.stages.explore import explore
@@ -81,15 +82,15 @@ def run_pipeline(
     Returns:
         The folder of every stage, by the stage's name.
     """
-    exploring = replace(preset(preset_name, ExploreConfig), seed=seed)
-    evaluating = preset(preset_name, EvaluateConfig)
+    exploring = replace(preset(preset_name, ExploreConfig, env), seed=seed)
+    evaluating = preset(preset_name, EvaluateConfig, env)
     stages = pipeline(
         env,
         out,
         exploring=replace(exploring, steps=steps or exploring.steps),
-        learning=replace(learner_config(algo, preset_name), seed=seed),
+        learning=replace(learner_config(algo, preset_name, env), seed=seed),
         evaluating=replace(evaluating, algo=algo, seed=seed, reach=replace(evaluating.reach, seed=seed)),
-        diagnosing=replace(preset(preset_name, DiagnoseConfig), algo=algo, seed=seed),
+        diagnosing=replace(preset(preset_name, DiagnoseConfig, env), algo=algo, seed=seed),
         progress=progress,
     )
     return {stage.name: stage.do() for stage in stages}

@@ -20,11 +20,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from curioplan.analysis.landscape import landscape_figure
-from curioplan.config import ExploreConfig, ExplorerName, PlannerConfig, PresetName, preset
+from curioplan.config import ExploreConfig, ExplorerName, PlannerConfig
 from curioplan.envs import Task
 from curioplan.errors import ConfigError
 from curioplan.models.training import buffers
 from curioplan.planning import GoalReturn, ModelRollout, Planner
+from curioplan.presets import PresetName, preset
 from curioplan.runs import Stage, versions
 from curioplan.seeding import seed_for
 from curioplan.stages.explore import Explorer, explore_as
@@ -124,9 +125,9 @@ _OWN: dict[PresetName, Callable[[PoloConfig], PoloConfig]] = {
 }
 
 
-def polo_config(name: PresetName = "cpu") -> PoloConfig:
+def polo_config(name: PresetName = "cpu", env: str = "") -> PoloConfig:
     """The settings of value-driven exploration in a preset: those of exploration, and its own."""
-    shared = preset(name, ExploreConfig)
+    shared = preset(name, ExploreConfig, env)
     taken = {entry.name: getattr(shared, entry.name) for entry in fields(ExploreConfig)}
     del taken["explorer"]
     return _OWN[name](PoloConfig(**taken))

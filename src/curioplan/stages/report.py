@@ -250,9 +250,11 @@ class Report:
         lines = [explore_command(run, env, settings) for _, settings in self.stages("explore")]
         lines += [model_command(run, env, settings, at.name) for at, settings in self.stages("models/*")]
         lines += [train_command(run, env, settings, at.name) for at, settings in self.stages("values/*")]
-        lines += [evaluate_command(run, settings, at.name) for at, settings in self.stages("evaluations/*")]
+        lines += [
+            evaluate_command(run, env, settings, at.name) for at, settings in self.stages("evaluations/*")
+        ]
         for path in sorted(run.glob("diagnosis/*/diagnosis.json")):
-            lines.append(diagnose_command(run, read_json(path)["settings"], path.parent.name))
+            lines.append(diagnose_command(run, env, read_json(path)["settings"], path.parent.name))
         self.written.section("To repeat it")
         self.written.commands([*lines, shlex.join(["curioplan", "report", str(run)])])
 

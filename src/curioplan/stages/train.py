@@ -50,7 +50,7 @@ def train(
     Args:
         run: The run folder: of an exploration, or a new one for data from elsewhere.
         algo: The learner, by name.
-        config: Its settings; by default those of preset ``cpu``.
+        config: Its settings; by default those of preset ``cpu`` for the environment.
         env: The environment of a new run.
         name: What to call the result; by default the learner and its seeds, such as ``td3-0``.
         progress: Whether to show a progress bar.
@@ -59,10 +59,11 @@ def train(
         The folder of the stage: ``seed-<n>.safetensors`` for every seed, ``values.json`` with what they
         are worth, and a figure.
     """
-    run, config = Path(run), config or learner_config(algo)
-    if config.algo != algo:
+    run = Path(run)
+    if config and config.algo != algo:
         raise ConfigError(f"These are settings of {config.algo}, not of {algo}.")
-    env = run_environment(run, env, config.data)
+    env = run_environment(run, env, config.data if config else "")
+    config = config or learner_config(algo, env=env)
     name = stage_name(name or default_name(config))
     task = make_task(env)
     keep_memory()

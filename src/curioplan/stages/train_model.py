@@ -19,6 +19,7 @@ from curioplan.data import TrajectoryStore, gather
 from curioplan.envs import Task, make_task
 from curioplan.errors import RunError
 from curioplan.models import GaussianEnsemble
+from curioplan.presets import preset
 from curioplan.runs import Stage, open_stage, read_run, run_environment, stage_name
 from curioplan.seeding import seed_for
 from curioplan.stages.runtime import progress_bar, torch_threads
@@ -34,7 +35,7 @@ HORIZONS = (1, 2, 3, 5, 10, 15, 20, 30)
 
 def train_model(
     run: str | Path,
-    config: TrainModelConfig,
+    config: TrainModelConfig | None = None,
     *,
     env: str | None = None,
     name: str = "offline",
@@ -47,7 +48,7 @@ def train_model(
 
     Args:
         run: The run folder, existing or new.
-        config: The settings; ``preset("cpu", TrainModelConfig)`` is a good start.
+        config: The settings; by default those of preset ``cpu`` for the environment.
         env: The environment of a new run.
         name: What to call the model, of which a run can have several.
         progress: Whether to show a progress bar.
@@ -56,7 +57,8 @@ def train_model(
         The folder of the stage: ``model.safetensors``, ``errors.json`` and ``errors.png``.
     """
     run, folder = Path(run), f"{STAGE}/{stage_name(name)}"
-    env = run_environment(run, env, config.data)
+    env = run_environment(run, env, config.data if config else "")
+    config = config or preset("cpu", TrainModelConfig, env)
     task = make_task(env)
     with torch_threads(config.threads):
         store = gather(config.data, run / "explore" / "data", task, size=config.size, seed=config.seed)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
-from curioplan.config import ExploreConfig, ReachConfig, StageConfig, TrainModelConfig, preset
-from curioplan.errors import ConfigError
-from curioplan.options import nearest
+from curioplan.config import ExploreConfig, ReachConfig, StageConfig, TrainModelConfig
+from curioplan.options import with_field
+from curioplan.presets import preset
 
 FOLDER, SETTINGS = "$folder", "$settings"
 STAGES: dict[str, Any] = {"explore": ExploreConfig, "train-model": TrainModelConfig, "reach": ReachConfig}
@@ -22,7 +22,7 @@ def folder(path: str) -> dict[str, Any]:
 
 
 def settings(
-    stage: str, preset: str, changed: Mapping[str, Any] | None = None, algo: str = ""
+    stage: str, preset: str, changed: Mapping[str, Any] | None = None, algo: str = "", env: str = ""
 ) -> dict[str, Any]:
     """Stands in a job's arguments for the settings of a stage.
 
@@ -31,9 +31,13 @@ def settings(
         preset: Where the settings start from.
         changed: Fields that differ from it, by dotted name.
         algo: The learner, for ``learn``.
+        env: The environment. It is named only if the preset makes an exception for it, so that what has
+            finished in other environments stays so when a preset begins to make one.
     """
     learner = {"algo": algo} if algo else {}
-    return {SETTINGS: stage, **learner, "preset": preset, "changed": dict(changed or {})}
+    given = {SETTINGS: stage, **learner, "preset": preset, "changed": dict(changed or {})}
+    special = given | {"env": env}
+    return given if resolve_settings(given) == resolve_settings(special) else special
 
 
 def resolve(arguments: Any, study: Path) -> Any:
@@ -55,47 +59,20 @@ def resolve_settings(given: Mapping[str, Any]) -> StageConfig:
     Raises:
         ConfigError: There is no such preset or field, or a value is impossible.
     """
+    env = given.get("env", "")
     if given[SETTINGS] == "learn":
         from curioplan.values import learner_config
 
-        start: StageConfig = learner_config(given["algo"], given["preset"])
+        start: StageConfig = learner_config(given["algo"], given["preset"], env)
     elif given[SETTINGS] == "polo":
         from curioplan.stages.polo import polo_config
 
-        start = polo_config(given["preset"])
+        start = polo_config(given["preset"], env)
     else:
-        start = preset(given["preset"], STAGES[given[SETTINGS]])
+        start = preset(given["preset"], STAGES[given[SETTINGS]], env)
     for name, value in given["changed"].items():
         start = with_field(start, name, value)
     return start
-
-
-def with_field(config: Any, name: str, value: Any, prefix: str = "") -> Any:
-    """The settings with one field changed, given by its dotted name."""
-    first, _, rest = name.partition(".")
-    known = [entry.name for entry in fields(config) if entry.init]
-    if first not in known:
-        raise ConfigError(f"{type(config).__name__} has no setting {prefix}{first}{nearest(first, known)}")
-    old = getattr(config, first)
-    if is_dataclass(old) != bool(rest):
-        problem = "is a group of settings" if is_dataclass(old) else "has no parts"
-        raise ConfigError(f"{prefix}{first} of {type(config).__name__} {problem}: it cannot be set so.")
-    if rest:
-        return replace(config, **{first: with_field(old, rest, value, f"{prefix}{first}.")})
-    return replace(config, **{first: _checked(prefix + first, get_type_hints(type(config))[first], value)})
-
-
-def _checked(name: str, kind: Any, value: Any) -> Any:
-    """A value of the type its field has; whole numbers pass for fractions."""
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise ConfigError(f"{name} must be one of {', '.join(map(str, get_args(kind)))}, not {value}.")
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise ConfigError(f"{name} must be of type {kind.__name__}, not {value!r}.")
-    return value
 
 
 def folders(arguments: Any) -> list[str]:

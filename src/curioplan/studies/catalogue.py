@@ -64,8 +64,9 @@ def sample_efficiency(envs: Sequence[str], runs: int, bench: Workbench) -> Study
 
     A shorter exploration is the beginning of the longer one, with the model as it was then.
     """
-    usual, published = bench.steps(), {}
+    published = {}
     for env, dataset, seed in _each(envs, runs):
+        usual = bench.steps(env)
         for steps in (usual // 4, usual // 2, usual):
             explored = bench.explore(env, dataset, 0 if steps == usual else steps)
             for part, controller in PARTS.items():
@@ -114,7 +115,8 @@ def mixtures(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
                 run = bench.mix(explored, others[source], share) if share else explored
                 offline = bench.train_model(run) if model == "offline" else None
                 bench.evaluate(row, run, "mbp+graph", "td3", seed, model=offline)
-    published = {"0% expert, exploration model": "TD3+MBP+Aggregation"} if bench.steps() == 200_000 else {}
+    as_published = all(bench.steps(env) == 200_000 for env in envs)
+    published = {"0% expert, exploration model": "TD3+MBP+Aggregation"} if as_published else {}
     return bench.study("mixtures", "Exploration data mixed with others", published)
 
 

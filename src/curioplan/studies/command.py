@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from curioplan.errors import ConfigError
+from curioplan.options import Command, Say
+from curioplan.stages.command import add_preset
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options, but for the preset."""
+def _add_reproduce(parser: ArgumentParser, _: Sequence[str]) -> None:
     add = parser.add_argument
     add(
         "study",
@@ -47,9 +48,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="URL",
         help="with Ray, where the study is kept if the machines share no folder: any fsspec URL",
     )
+    add_preset(parser)
 
 
-def run(arguments: Namespace) -> Iterator[str]:
+def run(arguments: Namespace, say: Say) -> None:
     """Run what a study lacks, and give its tables as text; or only say what there is to do."""
     from curioplan.studies.catalogue import define
     from curioplan.studies.paper import ENVS
@@ -63,12 +65,12 @@ def run(arguments: Namespace) -> Iterator[str]:
     changed = read_changes(arguments.set)
     studies = define(arguments.study, arguments.envs or ENVS, arguments.seeds, arguments.preset, changed)
     if arguments.dry_run:
-        yield describe(merged(studies), arguments.out, arguments.cores or available_cores())
+        say(describe(merged(studies), arguments.out, arguments.cores or available_cores()))
         return
     backend = make_backend(arguments.backend, arguments.out, cores=arguments.cores, storage=arguments.storage)
     for table in reproduce(studies, arguments.out, backend, bootstrap_interval):
-        yield f"\n{table.text()}"
-    yield f"\ntables, results and logs are in {arguments.out}"
+        say(f"\n{table.text()}")
+    say(f"\ntables, results and logs are in {arguments.out}")
 
 
 def read_changes(given: Sequence[str]) -> dict[str, Any]:
@@ -87,3 +89,16 @@ def read_changes(given: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             changed[name] = value
     return changed
+
+
+REPRODUCE = Command(
+    "reproduce",
+    "Run a study of the paper, and tabulate its success rates beside the paper's",
+    (
+        "curioplan reproduce method --envs maze_umaze --seeds 2 --preset smoke",
+        "curioplan reproduce all --dry-run                            (the jobs, and how long they take)",
+        "curioplan reproduce graph --backend ray --storage s3://bucket/study",
+    ),
+    _add_reproduce,
+    run,
+)

@@ -66,7 +66,7 @@ class Workbench:
         kind = [f"{brief(steps)}-steps"] if steps else []
         if explorer:
             changed, kind = changed | {"explorer": explorer}, [*kind, explorer]
-        given = self._settings("explore", changed)
+        given = self._settings("explore", changed, env)
         run = "/".join([_label(env), *kind, str(dataset)])
         return self._add(
             Job(
@@ -80,7 +80,7 @@ class Workbench:
 
     def polo(self, env: str, seed: int, targets: str) -> Job:
         """Value-driven exploration, whose settings are those of exploration and its own."""
-        given = self._settings("polo", {"seed": seed, "targets": targets}, also="explore")
+        given = self._settings("polo", {"seed": seed, "targets": targets}, env, also="explore")
         run, config = f"{_label(env)}/polo-{targets}/{seed}", cast(ExploreConfig, resolve_settings(given))
         return self._add(
             Job(
@@ -94,7 +94,7 @@ class Workbench:
 
     def expert(self, env: str, dataset: int) -> Job:
         """As many transitions of the scripted expert as an exploration has."""
-        name, steps = f"expert/{_label(env)}/{dataset}", self.steps()
+        name, steps = f"expert/{_label(env)}/{dataset}", self.steps(env)
         return self._add(
             Job(
                 name,
@@ -126,7 +126,7 @@ class Workbench:
                     "seed": dataset,
                 },
                 needs=(explored.name, other.name),
-                seconds=estimates.START + self.steps() / estimates.MIX,
+                seconds=estimates.START + self.steps(env) / estimates.MIX,
                 seeds={"dataset": dataset},
             )
         )
@@ -134,7 +134,7 @@ class Workbench:
     def train_model(self, explored: Job) -> Job:
         """A model trained offline on the data of an exploration, called ``offline``."""
         seed = explored.seeds["dataset"]
-        given = self._settings("train-model", {"seed": seed})
+        given = self._settings("train-model", {"seed": seed}, explored.arguments["env"])
         config = cast(TrainModelConfig, resolve_settings(given))
         return self._add(
             Job(
@@ -149,10 +149,11 @@ class Workbench:
 
     def train(self, explored: Job, algo: str, seed: int) -> Job:
         """The training of a learner on an exploration."""
-        given = self._settings("learn", {"seed": seed}, algo)
+        env = explored.arguments["env"]
+        given = self._settings("learn", {"seed": seed}, env, algo)
         config = cast(LearnConfig, resolve_settings(given))
         exploring = explored.arguments.get("config")  # a mixture has as many transitions as usual
-        transitions = cast(ExploreConfig, resolve_settings(exploring)).steps if exploring else self.steps()
+        transitions = cast(ExploreConfig, resolve_settings(exploring)).steps if exploring else self.steps(env)
         return self._add(
             Job(
                 f"train/{_run(explored)}/{algo}/{seed}",
@@ -188,8 +189,8 @@ class Workbench:
         """
         if trained is None and controller != "mbp+sparse":
             trained = self.train(explored, algo, seed)
-        env, given = explored.arguments["env"], self._settings("reach", {"seed": seed})
-        resolve_settings(given)
+        env = explored.arguments["env"]
+        given = self._settings("reach", {"seed": seed}, env)
         name = f"evaluate/{_run(explored)}/{algo if trained else 'none'}/{seed}/{controller}"
         needs = [job.name for job in (trained or explored, model) if job]
         job = self._add(
@@ -216,11 +217,13 @@ class Workbench:
         rows = {entry.row: entry.row for entry in self.entries if entry.row in paper.SUCCESS}
         return Study(name, title, Plan(self.jobs), tuple(self.entries), rows | dict(published or {}))
 
-    def steps(self) -> int:
+    def steps(self, env: str) -> int:
         """The usual length of an exploration."""
-        return cast(ExploreConfig, resolve_settings(self._settings("explore", {}))).steps
+        return cast(ExploreConfig, resolve_settings(self._settings("explore", {}, env))).steps
 
-    def _settings(self, stage: str, own: Mapping[str, Any], algo: str = "", also: str = "") -> dict[str, Any]:
+    def _settings(
+        self, stage: str, own: Mapping[str, Any], env: str, algo: str = "", also: str = ""
+    ) -> dict[str, Any]:
         """The settings of a stage: what was asked for it, or for another that it extends, and its own."""
         asked = {
             name.removeprefix(f"{each}."): value
@@ -228,7 +231,7 @@ class Workbench:
             for name, value in self.changed.items()
             if each and name.startswith(f"{each}.")
         }
-        return settings(stage, self.preset, asked | dict(own), algo)
+        return settings(stage, self.preset, asked | dict(own), algo, env)
 
     def _add(self, job: Job) -> Job:
         self.jobs.append(job)

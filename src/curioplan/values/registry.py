@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from importlib import import_module
 
-from curioplan.config import LearnConfig, PresetName, preset
+from curioplan.config import LearnConfig
 from curioplan.errors import ConfigError
+from curioplan.presets import PresetName, preset
 from curioplan.values.learner import Learner
 
 LEARNERS = {
@@ -34,9 +35,15 @@ def learner_class(algo: str) -> type[Learner]:
     return found
 
 
-def learner_config(algo: str = "td3", name: PresetName = "cpu") -> LearnConfig:
-    """A learner's settings in a preset: its own defaults, what the preset changes for all, then for it."""
-    shared, plain = preset(name, LearnConfig), LearnConfig()
+def learner_config(algo: str = "td3", name: PresetName = "cpu", env: str = "") -> LearnConfig:
+    """A learner's settings in a preset: its own defaults, what the preset changes for all, then for it.
+
+    Args:
+        algo: The learner.
+        name: The preset.
+        env: The environment, for which the preset may make exceptions.
+    """
+    shared, plain = preset(name, LearnConfig, env), LearnConfig()
     changed = {
         entry.name: getattr(shared, entry.name)
         for entry in fields(LearnConfig)

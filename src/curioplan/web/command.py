@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import webbrowser
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
 
 from curioplan.config import ReachConfig
 from curioplan.errors import ConfigError
+from curioplan.options import Command, Say
+from curioplan.stages.command import add_folder, add_settings, environment_of, read_settings
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of the command, settings of planning aside."""
-    parser.add_argument("folder", type=Path, metavar="RUN", help="the run folder")
+def _add_play(parser: ArgumentParser, _: Sequence[str]) -> None:
+    add_folder(parser)
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -27,9 +27,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model", default="", metavar="NAME", help="name of the model (default: that of exploration)"
     )
+    add_settings(parser, ReachConfig)
 
 
-def run(arguments: Namespace, config: ReachConfig, say: Callable[[str], None]) -> None:
+def run(arguments: Namespace, say: Say) -> None:
     """Serve the playground until interrupted, and say where it is.
 
     Raises:
@@ -45,6 +46,7 @@ def run(arguments: Namespace, config: ReachConfig, say: Callable[[str], None]) -
         ) from None
     from curioplan.web.playground import Playground
 
+    config = read_settings(arguments, ReachConfig, environment_of(arguments.folder))
     playground = Playground.open(
         arguments.folder, config, algo=arguments.algo, values=arguments.values, model=arguments.model
     )
@@ -57,3 +59,12 @@ def run(arguments: Namespace, config: ReachConfig, say: Callable[[str], None]) -
             webbrowser.open(address)
 
     play(playground, arguments.host, arguments.port, ready)
+
+
+PLAY = Command(
+    "play",
+    "Open a page on which the agent of a run can be sent to goals, watched and pushed off course",
+    ("curioplan play runs/maze", "curioplan play runs/maze --algo iql --port 9000 --no-open"),
+    _add_play,
+    run,
+)
