@@ -172,6 +172,19 @@ def test_promising_vertices_are_those_on_the_way():
     assert ahead.tolist() == pytest.approx([10, 9, 8, 7], abs=1e-3)
 
 
+def test_more_trust_lets_longer_edges_count():
+    # Straight to the goal takes 3 steps, by way of the vertex 4, of which no edge takes more than 2.
+    grid = Grid("...")
+    steps = torch.tensor([[0.0, 2.0, 3.0], [2.0, 0.0, 2.0], [3.0, 2.0, 0.0]])
+    values = GridValues(grid, grid.gamma**steps)
+    graph = Graph(grid.states[1:2], grid.states[1:2], torch.zeros(1, 1))
+    found = []
+    for trust in (1.0, 1.5):
+        objective = AggregatedValue(Wayfinder(values, graph, grid.states[2:], trust=trust))
+        found.append(float(objective.distance(0, grid.states[0], grid.states[:1], 1)))
+    assert found == pytest.approx([4, 3], abs=1e-4)
+
+
 def test_the_next_subgoal_is_the_first_vertex_of_the_shortest_path():
     grid = Grid("." * 9)
     values = GridValues(grid)

@@ -285,6 +285,9 @@ class GraphConfig:
     arrival: float = 0.0
     """Steps added to the length log_γ V of every edge. Values count from the step before the goal, so that an
     edge takes one step more than its length; the paper leaves it out, and 1 makes lengths add up."""
+    trust: float = 1.0
+    """Edges are trusted up to this many times the bottleneck, the shortest limit that keeps a state connected
+    to its goal. The paper trusts no longer ones; some more leave the planner a choice of ways."""
     candidates: int = 0
     """Random states of the data among which vertices are drawn; 0 takes all, at a cost that grows with the
     data."""
@@ -305,7 +308,7 @@ class GraphConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         _require(self, "at least 0", "vertices", "candidates", "near_vertices", "arrival")
-        _require(self, "at least 1", "density_goals")
+        _require(self, "at least 1", "density_goals", "trust")
         _require(self, "above 0", "density_scale", "max_distance")
 
 

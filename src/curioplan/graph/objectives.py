@@ -29,7 +29,7 @@ class Whereabouts:
         state: The state, (observation,).
         from_here: d(s, v) to every vertex, (n,).
         direct: d(s, g).
-        threshold: The bottleneck: edges longer than this are not trusted.
+        threshold: Edges longer than this are not trusted: the bottleneck, or somewhat more.
     """
 
     state: Tensor
@@ -46,10 +46,13 @@ class Wayfinder:
         graph: The graph.
         goals: Goal of each slot (slots, goal).
         arrival: Steps added to the length of every edge, as in `graph`.
+        trust: How many times the bottleneck an edge may be long.
     """
 
-    def __init__(self, values: Distances, graph: Graph, goals: Tensor, arrival: float = 0.0) -> None:
-        self.values, self.graph, self.arrival = values, graph, arrival
+    def __init__(
+        self, values: Distances, graph: Graph, goals: Tensor, arrival: float = 0.0, trust: float = 1.0
+    ) -> None:
+        self.values, self.graph, self.arrival, self.trust = values, graph, arrival, trust
         self.goals = values.task_goals(goals)
         self._routes: dict[int, Routes] = {}
         self._here: dict[int, Whereabouts] = {}
@@ -72,7 +75,7 @@ class Wayfinder:
             return known
         lengths = self.lengths(state[None], self.graph.targets)[0].double().numpy()
         direct = float(self.lengths(state[None], self.goals[slot : slot + 1])[0, 0])
-        threshold = self.routes(slot).threshold(lengths, direct)
+        threshold = self.trust * self.routes(slot).threshold(lengths, direct)
         self._here[slot] = Whereabouts(state.clone(), lengths, direct, threshold)
         return self._here[slot]
 

@@ -104,6 +104,10 @@ class PlanningController:
         return self.planner.act(states, slots)
 
 
+_OF_PLANS = ("near_vertices", "preselect", "trust")
+"""Settings of a graph that matter only once it is planned with."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a controller is made of, loaded as far as it is needed."""
@@ -152,9 +156,7 @@ class Parts:
 
     def _graph_key(self, path: Path, config: GraphConfig) -> str:
         """What identifies a graph: the value function and all settings that change the graph."""
-        settings = {
-            key: value for key, value in asdict(config).items() if key not in ("near_vertices", "preselect")
-        }
+        settings = {key: value for key, value in asdict(config).items() if key not in _OF_PLANS}
         settings |= {"seed": self.config.seed, "task_vertices": self.task.graph_vertices}
         digest = hashlib.sha256(path.read_bytes())
         digest.update(json.dumps(settings, sort_keys=True).encode())
@@ -189,7 +191,7 @@ def make_controller(name: str, parts: Parts) -> Controller:
     graph = parts.graph(edges, graph_config)
 
     def objective(goals: Tensor) -> Objective:
-        wayfinder = Wayfinder(edges, graph, goals, graph_config.arrival)
+        wayfinder = Wayfinder(edges, graph, goals, graph_config.arrival, graph_config.trust)
         if sorb:
             return NextSubgoal(wayfinder, float(sorb[1]), config.valuing)
         return AggregatedValue(wayfinder, config.graph.near_vertices, config.graph.preselect, config.valuing)

@@ -74,7 +74,8 @@ class OverGraph:
         edges: Distances = values.quick if config.evaluate == "quick" else values
         self.gamma, self._arrival = values.gamma, config.arrival
         graph = parts.graph(edges, config)
-        self._finder = Wayfinder(edges, graph, torch.tensor([goal], dtype=torch.float32), config.arrival)
+        goals = torch.tensor([goal], dtype=torch.float32)
+        self._finder = Wayfinder(edges, graph, goals, config.arrival, config.trust)
         self._value = AggregatedValue(self._finder)
 
     def seen_from(self, state: Tensor) -> ValueFunction:

@@ -1,0 +1,7 @@
+"""The command line as a module: python -m curioplan."""
+
+import sys
+
+from curioplan.cli import main
+
+sys.exit(main())
