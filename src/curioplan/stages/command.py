@@ -69,8 +69,10 @@ def _add_run(parser: ArgumentParser, _: Sequence[str]) -> None:
     _add_place(parser)
     add = parser.add_argument
     add("--steps", type=int, default=0, metavar="N", help="steps of exploration (default: the preset's)")
+    add("--updates", type=int, default=0, metavar="N", help="updates of the learner (default: the preset's)")
     add("--seed", type=int, default=0, metavar="N", help="seed of everything random (default: 0)")
     add("--algo", default="td3", metavar="NAME", help="the learner (default: td3)")
+    add("--video", action="store_true", help="film how planning over the graph reaches the goals")
     add_preset(parser)
 
 
@@ -83,8 +85,11 @@ def run(arguments: Namespace, say: Say) -> None:
         arguments.out,
         preset_name=arguments.preset,
         steps=arguments.steps,
+        updates=arguments.updates,
         seed=arguments.seed,
         algo=arguments.algo,
+        video=arguments.video,
+        say=say,
     )
     say(success_table(folders))
     say(f"everything is in {arguments.out}, and shown in {folders['report']}")

@@ -12,12 +12,18 @@ from curioplan.presets import PresetName, preset
 from curioplan.stages.diagnose import diagnose
 from curioplan.stages.evaluate import run_evaluation
 from curioplan.stages.explore import explore
+from curioplan.stages.film import film
 from curioplan.stages.report import report
 from curioplan.stages.train import train
 from curioplan.storage import read_json
 from curioplan.values import learner_config
 
 CONTROLLERS = ("actor", "mbp", "mbp+graph")
+_WHY = {
+    "actor": "the learned policy alone acts",
+    "mbp": "plans with the learned model end where the learned values are highest",
+    "mbp+graph": "long distances are put together from short ones, which values know best",
+}
 
 
 class Step(NamedTuple):
@@ -26,10 +32,12 @@ class Step(NamedTuple):
     Attributes:
         name: What to call it.
         do: Runs it, or what of it is missing, and says where the result is.
+        why: What it does and what for, in a line.
     """
 
     name: str
     do: Callable[[], Path]
+    why: str
 
 
 def pipeline(
@@ -41,18 +49,39 @@ def pipeline(
     evaluating: EvaluateConfig,
     diagnosing: DiagnoseConfig,
     controllers: Sequence[str] = CONTROLLERS,
+    video: bool = False,
     progress: bool = True,
 ) -> list[Step]:
-    """The stages from an environment to success rates, in order; a new one is one more line."""
+    """The stages from an environment to success rates, in order; the last controller may be filmed."""
     return [
-        Step("explore", lambda: explore(env, out, exploring, progress=progress)),
-        Step("train", lambda: train(out, learning.algo, learning, progress=progress)),
+        Step(
+            "explore",
+            lambda: explore(env, out, exploring, progress=progress),
+            "act where an ensemble of models disagrees, and learn the models from what happens; no reward, "
+            "no demonstrations",
+        ),
+        Step(
+            "train",
+            lambda: train(out, learning.algo, learning, progress=progress),
+            "learn offline, from these trajectories alone, how far any state is from any goal",
+        ),
         *(
-            Step(f"evaluate {each}", _evaluation(out, replace(evaluating, controller=each), progress))
+            Step(
+                f"evaluate {each}",
+                _evaluation(
+                    out,
+                    replace(evaluating, controller=each),
+                    progress,
+                    filmed=video and each == controllers[-1],
+                ),
+                _WHY.get(each, "try to reach the goals"),
+            )
             for each in controllers
         ),
-        Step("diagnose", lambda: diagnose(out, diagnosing)),
-        Step("report", lambda: report(out)),
+        Step(
+            "diagnose", lambda: diagnose(out, diagnosing), "find where the values would trap who climbs them"
+        ),
+        Step("report", lambda: report(out), "put everything on one page"),
     ]
 
 
@@ -62,9 +91,12 @@ def run_pipeline(
     *,
     preset_name: PresetName = "cpu",
     steps: int = 0,
+    updates: int = 0,
     seed: int = 0,
     algo: str = "td3",
+    video: bool = False,
     progress: bool = True,
+    say: Callable[[str], None] | None = None,
 ) -> dict[str, Path]:
     """Explore an environment, learn values, and see how often controllers reach its goals with them.
 
@@ -75,25 +107,35 @@ def run_pipeline(
         out: The run folder.
         preset_name: Where the settings of all stages start from.
         steps: Steps of exploration; 0 takes the preset's.
+        updates: Gradient steps of the learner; 0 takes the preset's.
         seed: Seed of everything random.
         algo: The learner.
+        video: Whether to film the cases of the last controller.
         progress: Whether to show progress bars.
+        say: Told before each stage what it does and what for.
 
     Returns:
         The folder of every stage, by the stage's name.
     """
     exploring = replace(preset(preset_name, ExploreConfig, env), seed=seed)
+    learning = replace(learner_config(algo, preset_name, env), seed=seed)
     evaluating = preset(preset_name, EvaluateConfig, env)
     stages = pipeline(
         env,
         out,
         exploring=replace(exploring, steps=steps or exploring.steps),
-        learning=replace(learner_config(algo, preset_name, env), seed=seed),
+        learning=replace(learning, updates=updates or learning.updates),
         evaluating=replace(evaluating, algo=algo, seed=seed, reach=replace(evaluating.reach, seed=seed)),
         diagnosing=replace(preset(preset_name, DiagnoseConfig, env), algo=algo, seed=seed),
+        video=video,
         progress=progress,
     )
-    return {stage.name: stage.do() for stage in stages}
+    folders = {}
+    for number, stage in enumerate(stages, start=1):
+        if say is not None:
+            say(f"[{number}/{len(stages)}] {stage.name}: {stage.why}")
+        folders[stage.name] = stage.do()
+    return folders
 
 
 def success_table(folders: dict[str, Path]) -> str:
@@ -110,5 +152,13 @@ def success_table(folders: dict[str, Path]) -> str:
     return "\n".join(lines)
 
 
-def _evaluation(out: str | Path, config: EvaluateConfig, progress: bool) -> Callable[[], Path]:
-    return lambda: run_evaluation(out, config, progress=progress)
+def _evaluation(
+    out: str | Path, config: EvaluateConfig, progress: bool, *, filmed: bool
+) -> Callable[[], Path]:
+    def do() -> Path:
+        folder = run_evaluation(out, config, progress=progress)
+        if filmed and not any((folder / "videos").glob("*")):
+            film(out, folder.name)
+        return folder
+
+    return do
