@@ -117,3 +117,18 @@ def test_without_a_penalty_mopo_is_mbpo():
     for name, network in plain.networks.items():
         others = wary.networks[name].parameters()
         assert all(torch.equal(p, q) for p, q in zip(network.parameters(), others, strict=True))
+
+
+def test_targets_are_no_less_than_what_the_data_show():
+    chain, kind = Chain(), learner_class("td3")
+    generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
+    batch = chain.batch(64, generators)
+    batch.steps = torch.randint(-1, 6, batch.rewards.shape, generator=generators[0]).float()
+    plain, bounded = (
+        kind(chain.problem, kind.Config(units=16, hindsight=hindsight), SEEDS).targets(batch)
+        for hindsight in (False, True)
+    )
+    shown = torch.where(batch.steps > 0, chain.gamma ** (batch.steps - 1), 0.0)
+    torch.testing.assert_close(bounded, torch.maximum(plain, shown))
+    assert (bounded > plain).any()
+    assert torch.equal(bounded[batch.steps <= 0], plain[batch.steps <= 0])

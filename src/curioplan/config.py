@@ -239,6 +239,9 @@ class LearnConfig:
     """Share of goals taken from the future of the same trajectory."""
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how far ahead."""
+    hindsight: bool = False
+    """Whether targets are at least what the data show: γ^(k − 1) for a goal that the trajectory itself comes
+    to after k steps. True of worlds without luck; elsewhere it takes luck for skill."""
     p_state: float = 0.0
     """Share of goals that are whole states, beside what the task calls a goal; a graph whose edges lead to
     whole states needs some."""

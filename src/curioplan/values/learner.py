@@ -214,8 +214,15 @@ class Learner(ABC):
         return self.evaluate("critic", (states, actions, goals), layers)[..., 0].amin(1)
 
     def looking_ahead(self, batch: Batch, future: Tensor) -> Tensor:
-        """Targets r + γ (1 − terminal) V(s'; g) of values V of the next states, (learners, batch)."""
-        return batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+        """Targets r + γ (1 − terminal) V(s'; g) of values V of the next states, (learners, batch).
+
+        With `hindsight`, no less than γ^(k − 1) where the data themselves came to the goal after k steps.
+        """
+        targets = batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+        if self.config.hindsight and batch.steps is not None:
+            shown = torch.where(batch.steps > 0, self.problem.gamma ** (batch.steps - 1), 0.0)
+            targets = torch.maximum(targets, shown)
+        return targets
 
     def critics_loss(self, batch: Batch, targets: Tensor) -> tuple[Tensor, Info]:
         """Loss of all critics (learners,) against the same targets (learners, batch)."""
