@@ -28,7 +28,7 @@ test: lint
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo 'The documentation: site/index.html'
+	@echo 'The documentation: site/index.html; with a search once served, as by .venv/bin/mkdocs serve'
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'

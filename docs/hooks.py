@@ -34,7 +34,8 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def _mathml(found: re.Match[str]) -> str:
     tag, formula = found[1], entities.unescape(found[2])
-    return f'<{tag} class="arithmatex">{convert(formula, display="block" if tag == "div" else "inline")}</{tag}>'
+    math = convert(formula, display="block" if tag == "div" else "inline")
+    return f'<{tag} class="arithmatex">{math}</{tag}>'
 
 
 def settings_tables() -> str:
@@ -45,7 +46,8 @@ def settings_tables() -> str:
         tables.append(_section(COMMANDS.get(stage, stage), kind, _rows(configs, stage, shown)))
         if stage == "explore":
             polo = [polo_config(name) for name in PRESETS]
-            tables.append(_section("polo, beyond explore", type(polo[0]), _rows(polo, "polo", shown, configs)))
+            rows = _rows(polo, "polo", shown, configs)
+            tables.append(_section("polo, beyond explore", type(polo[0]), rows))
         if stage == "learn":
             tables += [_learner_table(algo) for algo in LEARNERS]
     return "\n\n".join(tables)

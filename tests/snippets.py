@@ -24,15 +24,16 @@ def snippets(page):
     return [Snippet(*found) for found in FENCE.findall(page.read_text())]
 
 
-def run_snippets(page, capsys):
+def run_snippets(page, capsys, done=()):
     """Run all of a page in the current folder: write files, execute Python, call commands; how many ran.
 
     Each Python snippet stands for itself. Blocks of text are illustrations: their commands are only parsed.
+    So are the commands that have been run already.
     """
-    return sum(_run(snippet, page, capsys) for snippet in snippets(page))
+    return sum(_run(snippet, page, capsys, done) for snippet in snippets(page))
 
 
-def _run(snippet, page, capsys):
+def _run(snippet, page, capsys, done):
     if snippet.title:
         path = Path(snippet.title)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +44,7 @@ def _run(snippet, page, capsys):
         return 1
     calls = list(commands(snippet))
     for words in calls:
-        if snippet.kind == "sh":
+        if snippet.kind == "sh" and words not in done:
             assert main(words) == 0, f"{page.name}: {shlex.join(words)}: {capsys.readouterr().err}"
         else:
             build_parser(words).parse(words)
