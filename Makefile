@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test lint format bench demo clean
+.PHONY: setup test lint format docs bench demo clean
 
 setup: $(READY)
 
@@ -26,6 +26,10 @@ format: $(READY)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'The documentation: site/index.html; with a search once served, as by .venv/bin/mkdocs serve'
+
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m pip install --quiet --no-deps mbrl==0.2.0 stable-baselines3==2.9.2 d3rlpy==2.8.1
@@ -41,4 +45,4 @@ demo: $(READY)
 	@echo 'The picture of what was found, and when: runs/demo/explore/exploration.png'
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
