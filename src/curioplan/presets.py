@@ -34,7 +34,13 @@ _CPU_PLANNER = PlannerConfig(
     population=100, iterations=2, elite_ratio=0.1, replan_every=5, propagation="shared"
 )
 _CPU_GRAPH = GraphConfig(
-    arrival=1.0, candidates=10_000, density_goals=300, evaluate="quick", near_vertices=300
+    through="states",
+    arrival=1.0,
+    trust=1.25,
+    candidates=10_000,
+    density_goals=300,
+    evaluate="quick",
+    near_vertices=300,
 )
 _SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batch_size=64)
 _SMOKE_PLANNER = replace(_CPU_PLANNER, population=16)

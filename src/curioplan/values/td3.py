@@ -18,7 +18,18 @@ from curioplan.values.losses import ActorObjective, climbing_loss
 class TD3Config(LearnConfig):
     """TD3: twin critics against overestimation, noise on the target's actions, a slower actor."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"cpu": {"actor_objective": "log-odds"}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "cpu": {
+            "actor_objective": "log-odds",
+            # Goals further ahead and elsewhere, bounds on their values, and targets that follow fast: values
+            # settle, where they else keep falling for as long as one trains.
+            "hindsight": True,
+            "p_goal": 0.5,
+            "p_geometric": 0.05,
+            "polyak": 0.98,
+            "updates": 12_000,
+        }
+    }
     algo: str = field(default="td3", init=False)
     target_noise: float = 0.2
     """Deviation of the noise on the target's actions, in units of half the action range."""
