@@ -36,13 +36,16 @@ bench: $(READY)
 	$(BIN)/python benchmarks/relabel.py
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/reaching.py
 
+# Another seed: make demo SEED=1
+SEED ?= 0
 demo: $(READY)
-	@echo 'Exploring a maze nobody has shown the agent, out of curiosity alone (some minutes):'
-	@echo 'it plans with a learned ensemble of models towards places where they disagree.'
-	$(BIN)/curioplan explore maze_large --out runs/demo --steps 12000
-	$(BIN)/curioplan data inspect runs/demo/explore/data --env maze_large
-	@echo 'The picture of what was found, and when: runs/demo/explore/exploration.png'
+	@echo 'An agent is put into a maze that nobody has shown it. It gets no reward and no demonstrations.'
+	@echo 'In about ten minutes it explores, learns how far things are, and goes where it is told to.'
+	$(BIN)/curioplan run maze_large --out runs/demo-$(SEED) --seed $(SEED) --steps 15000 --updates 8000 --video
+	@echo 'Next: open the report above in a browser, or send the agent about yourself:'
+	@echo "  $(BIN)/python -m pip install --editable '.[web]' && $(BIN)/curioplan play runs/demo-$(SEED)"
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,11 +1,11 @@
 """How fast goals are planned for: every pair evaluated naively, exact aggregation, and the preset cpu.
 
-    python benchmarks/reaching.py RUN [--values NAME] [--goal 0.8 9.8] [--threads 1]
+    python benchmarks/reaching.py [RUN] [--values NAME] [--goal 0.8 9.8] [--threads 1]
 
-RUN is a trained run, best on maze_large. First, side by side on the same imagined states, at the budget of
-the paper (400 sequences × 20 particles × 101 vertices): the aggregated value with every edge evaluated by
-actor and critics, and with only those that can still win. Then the rates of the controllers at preset cpu,
-how long the graph takes after loading, and how long a new goal.
+RUN is a trained run, best on maze_large; by default one of some minutes is made, in runs/bench. First, side by
+side on the same imagined states, at the budget of the paper (400 sequences × 20 particles × 101 vertices): the
+aggregated value with every edge evaluated by actor and critics, and with only those that can still win. Then
+the rates of the controllers at preset cpu, how long the graph takes after loading, and how long a new goal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curioplan.config import ReachConfig
+from curioplan.config import ExploreConfig, ReachConfig
 from curioplan.envs import make_env, make_task
 from curioplan.graph import AggregatedValue, Graph, Wayfinder
 from curioplan.graph.objectives import aggregate
@@ -30,10 +30,13 @@ from curioplan.planning.noise import coloured_noise
 from curioplan.presets import preset
 from curioplan.runs import read_run
 from curioplan.stages.control import Parts, make_controller
-from curioplan.values import Values
+from curioplan.stages.explore import explore
+from curioplan.stages.train import train
+from curioplan.values import Values, learner_config
 
 CHUNK = 50_000  # pairs the naive evaluation takes at a time, for its memory
 ITERATIONS = 3
+OWN = Path("runs/bench")
 
 
 def timed(function: Callable[[], Tensor]) -> tuple[float, Tensor]:
@@ -137,12 +140,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("run", type=Path, metavar="RUN", nargs="?", default=OWN)
     parser.add_argument("--values", default="", help="name of the training; by default td3's of seed 0")
     parser.add_argument("--goal", type=float, nargs="+", default=[], help="by default the task's first")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()
+    if arguments.run == OWN:
+        exploring = replace(preset("cpu", ExploreConfig, "maze_large"), steps=10_000)
+        explore("maze_large", OWN, exploring)
+        train(OWN, "td3", replace(learner_config("td3", "cpu", "maze_large"), updates=5000))
     torch.set_num_threads(arguments.threads)
     task = make_task(str(read_run(arguments.run)["env"]))
     goal = torch.tensor(arguments.goal or task.cases[0].goal, dtype=torch.float32)
