@@ -2,10 +2,10 @@
 
     python benchmarks/reaching.py [RUN] [--values NAME] [--goal 0.8 9.8] [--threads 1]
 
-RUN is a trained run, best on maze_large; by default one of some minutes is made, in runs/bench. First, side by
-side on the same imagined states, at the budget of the paper (400 sequences × 20 particles × 101 vertices): the
-aggregated value with every edge evaluated by actor and critics, and with only those that can still win. Then
-the rates of the controllers at preset cpu, how long the graph takes after loading, and how long a new goal.
+RUN is a trained run, best on maze_large; by default one of some minutes is made, in runs/bench. First, side
+by side on the same imagined states, at the budget of the paper (400 sequences × 20 particles × 101 vertices):
+the aggregated value with every edge evaluated by actor and critics, and with only those that can still win.
+Then the rates of the controllers at preset cpu, how long the graph takes after loading, and a new goal.
 """
 
 from __future__ import annotations
