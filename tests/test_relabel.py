@@ -71,6 +71,17 @@ def test_random_goals_are_uniform_over_all_states():
         assert_frequency(count, 1 / store.states, SAMPLES)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_near_goals_are_the_nearest_of_sixteen(share):
+    store, samples = store_of([999]), 100_000
+    rows = torch.full((samples,), 500)
+    goals = sample_goal_rows(store, rows, Relabelling(0.0, 0.2, share), torch.Generator().manual_seed(9))
+    for distance in (0, 10, 30, 100, 300):
+        within = (2 * distance + 1) / store.states
+        expected = share * (1 - (1 - within) ** 16) + (1 - share) * within
+        assert_frequency(int(((goals - 500).abs() <= distance).sum()), expected, samples)
+
+
 def test_goals_from_the_future_never_leave_the_episode():
     store = store_of(LENGTHS)
     batch = sample_batch(store, SAMPLES, Relabelling(1.0, 0.05), torch.Generator().manual_seed(4))

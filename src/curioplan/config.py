@@ -239,6 +239,9 @@ class LearnConfig:
     """Share of goals taken from the future of the same trajectory."""
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how far ahead."""
+    p_near: float = 0.0
+    """Share of the other goals that are the nearest of some random ones to what the state achieves: what looks
+    near, and need not be, as behind a wall."""
     hindsight: bool = False
     """Whether targets are at least what the data show: γ^(k − 1) for a goal that the trajectory itself comes
     to after k steps. True of worlds without luck; elsewhere it takes luck for skill."""
@@ -265,7 +268,7 @@ class LearnConfig:
         _require(self, "at least 1", "checkpoint_every", "figure_every", "quick_every")
         _require(self, "at least 0", "seed", "size", "updates", "threads", "quick_units")
         _require(self, "above 0", "actor_learning_rate", "critic_learning_rate", "quick_learning_rate")
-        _require(self, "between 0 and 1", "polyak", "p_goal", "p_state", "cooldown")
+        _require(self, "between 0 and 1", "polyak", "p_goal", "p_near", "p_state", "cooldown")
         _require(self, "above 0 and at most 1", "p_geometric")
         if not 0 <= self.gamma < 1:
             raise ConfigError(f"gamma must be between 0 and 1, not {self.gamma}.")

@@ -12,6 +12,10 @@ from curioplan.data.trajectories import TrajectoryStore
 from curioplan.errors import ConfigError
 
 
+_SEVERAL = 16
+"""Random states the nearest of which is a near one."""
+
+
 @dataclass(frozen=True)
 class Relabelling:
     """Where the goals of relabelled transitions come from."""
@@ -20,10 +24,14 @@ class Relabelling:
     """Share of goals from the future of the same trajectory; the others are those of random states."""
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how many steps ahead a future goal lies; its mean is 1/p."""
+    p_near: float = 0.0
+    """Share of the other goals that are the nearest of some random ones to what the state achieves: what looks
+    near, and need not be."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p_goal <= 1:
-            raise ConfigError(f"p_goal is a probability, from 0 to 1, not {self.p_goal}.")
+        for name in ("p_goal", "p_near"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is a probability, from 0 to 1, not {getattr(self, name)}.")
         if not 0 < self.p_geometric <= 1:
             raise ConfigError(f"p_geometric is a probability above 0 and up to 1, not {self.p_geometric}.")
 
@@ -64,7 +72,7 @@ def sample_batch(
     """Uniformly random transitions with relabelled goals.
 
     The goal g of (s_t, a_t, s_{t+1}) is that of s_{min(t+τ, T)}, τ ~ Geometric(p) ≥ 1, with probability
-    p_goal, and else that of a uniformly random state; reward and termination are 1 when g is the goal of the
+    p_goal, and else that of a uniformly random state, or of the nearest of several such; reward and termination are 1 when g is the goal of the
     very state s_{t+1}, by its row, and 0 otherwise. A batch depends on the store and the generator's state
     alone, so a run that restores both goes on with the batches it would have drawn. Given rows of transitions
     ``among`` which to draw, such as a bootstrap, random goals are those of the states they lead to.
@@ -108,10 +116,11 @@ def sample_goal_rows(
     """The rows of one relabelled goal for each of ``rows``, which must not be final states."""
     shape, device, p = rows.shape, rows.device, relabelling.p_geometric
     future = torch.rand(shape, generator=generator, device=device) < relabelling.p_goal
-    if among is None:
-        anywhere = torch.randint(store.states, shape, generator=generator, device=device)
-    else:
-        anywhere = among[torch.randint(len(among), shape, generator=generator, device=device)] + 1
+    anywhere = _random_rows(store, shape, generator, among)
+    if relabelling.p_near > 0:
+        near = torch.rand(shape, generator=generator, device=device) < relabelling.p_near
+        several = _random_rows(store, (*shape, _SEVERAL), generator, among)
+        anywhere = torch.where(near, _nearest(store.achieved_goals, rows, several), anywhere)
     # One number at a time on a CPU, and yet faster than logarithms: those start threads for small batches,
     # which stalls where other processes want the cores.
     ahead = torch.ones(shape, dtype=torch.float64, device=device)
@@ -119,3 +128,20 @@ def sample_goal_rows(
         ahead.geometric_(p, generator=generator).clamp_(max=store.states)
     last = store.last_rows.index_select(0, store.episode_of.index_select(0, rows))
     return torch.where(future, torch.minimum(rows + ahead.long(), last), anywhere)
+
+
+def _random_rows(
+    store: TrajectoryStore, shape: tuple[int, ...], generator: torch.Generator, among: Tensor | None
+) -> Tensor:
+    """Rows of random states, or of those that transitions ``among`` lead to."""
+    count, device = (store.states, store.device) if among is None else (len(among), among.device)
+    drawn = torch.randint(count, shape, generator=generator, device=device)
+    return drawn if among is None else among[drawn] + 1
+
+
+def _nearest(goals: Tensor, rows: Tensor, several: Tensor) -> Tensor:
+    """Which of several rows (batch, n) achieves what is nearest to a row's own, in standard deviations."""
+    candidates = goals[several]
+    scale = candidates.flatten(0, 1).std(0).clamp_(min=1e-6)
+    distances = ((candidates - goals[rows].unsqueeze(1)) / scale).square_().sum(-1)
+    return several.gather(1, distances.argmin(1, keepdim=True))[:, 0]

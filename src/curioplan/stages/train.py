@@ -30,7 +30,7 @@ STAGE = "values"
 INTERVAL = 250  # updates between two lines of metrics, unless checkpoints come more often
 CALIBRATION_PAIRS = 512
 RANK_PAIRS = 5000
-QUICK_GOALS = Relabelling(p_goal=0.75, p_geometric=0.04)
+QUICK_GOALS = Relabelling(p_goal=0.6, p_geometric=0.04, p_near=0.5)
 """Goals the quick network learns values for: up to the lengths that edges of a graph have, and beyond."""
 
 
@@ -108,7 +108,7 @@ class ValueTrainer:
             else None
             for seed in seeds
         ]
-        self.relabelling = Relabelling(config.p_goal, config.p_geometric)
+        self.relabelling = Relabelling(config.p_goal, config.p_geometric, config.p_near)
         epochs = round(config.epochs * store.transitions / config.batch_size)
         self.total = config.updates or max(1, epochs)
         self.fingerprint = fingerprint(store)

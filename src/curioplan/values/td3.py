@@ -25,6 +25,7 @@ class TD3Config(LearnConfig):
             # settle, where they else keep falling for as long as one trains.
             "hindsight": True,
             "p_goal": 0.5,
+            "p_near": 0.5,  # goals behind walls: that these are far is seldom seen otherwise
             "p_geometric": 0.05,
             "polyak": 0.98,
             "updates": 12_000,
