@@ -240,8 +240,8 @@ class LearnConfig:
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how far ahead."""
     p_near: float = 0.0
-    """Share of the other goals that are the nearest of some random ones to what the state achieves: what looks
-    near, and need not be, as behind a wall."""
+    """Share of the other goals that are the nearest of some random ones to what the state achieves: what
+    looks near, and need not be, as behind a wall."""
     hindsight: bool = False
     """Whether targets are at least what the data show: γ^(k − 1) for a goal that the trajectory itself comes
     to after k steps. True of worlds without luck; elsewhere it takes luck for skill."""

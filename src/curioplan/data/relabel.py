@@ -11,7 +11,6 @@ from torch import Tensor
 from curioplan.data.trajectories import TrajectoryStore
 from curioplan.errors import ConfigError
 
-
 _SEVERAL = 16
 """Random states the nearest of which is a near one."""
 
@@ -25,8 +24,8 @@ class Relabelling:
     p_geometric: float = 0.2
     """Parameter of the geometric distribution of how many steps ahead a future goal lies; its mean is 1/p."""
     p_near: float = 0.0
-    """Share of the other goals that are the nearest of some random ones to what the state achieves: what looks
-    near, and need not be."""
+    """Share of the other goals that are the nearest of some random ones to what the state achieves: what
+    looks near, and need not be."""
 
     def __post_init__(self) -> None:
         for name in ("p_goal", "p_near"):
@@ -72,9 +71,10 @@ def sample_batch(
     """Uniformly random transitions with relabelled goals.
 
     The goal g of (s_t, a_t, s_{t+1}) is that of s_{min(t+τ, T)}, τ ~ Geometric(p) ≥ 1, with probability
-    p_goal, and else that of a uniformly random state, or of the nearest of several such; reward and termination are 1 when g is the goal of the
-    very state s_{t+1}, by its row, and 0 otherwise. A batch depends on the store and the generator's state
-    alone, so a run that restores both goes on with the batches it would have drawn. Given rows of transitions
+    p_goal, and else that of a uniformly random state, or of the nearest of several such; reward and
+    termination are 1 when g is the goal of the very state s_{t+1}, by its row, and 0 otherwise. A batch
+    depends on the store and the generator's state alone, so a run that restores both goes on with the batches
+    it would have drawn. Given rows of transitions
     ``among`` which to draw, such as a bootstrap, random goals are those of the states they lead to.
     """
     if among is None:
