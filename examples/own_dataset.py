@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,9 @@ def record(episodes: int, seed: int = 0) -> None:
                 action, left = rng.uniform(-1, 1, 2).astype(np.float32), int(rng.integers(1, 40))
             *_, truncated, _ = env.step(action)
             left -= 1
-    env.create_dataset(DATASET, algorithm_name="wandering", description="A player who keeps directions.")
+    with warnings.catch_warnings():  # Minari asks for author and code, which matter to those who publish
+        warnings.simplefilter("ignore")
+        env.create_dataset(DATASET, algorithm_name="wandering", description="A player who keeps directions.")
     env.close()
 
 
