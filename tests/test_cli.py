@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import curioplan
-from curioplan.cli import main
+from curioplan.cli import ABOUT_DATA, COMMANDS, build_parser, main
+
+CALLS = [command.name for command in COMMANDS] + [f"data {command.name}" for command in ABOUT_DATA]
 
 
 def run(capsys, *arguments):
@@ -75,29 +78,33 @@ def mounted(tmp_path):
     subprocess.run(["umount", tmp_path / "disk"], capture_output=True, check=False)
 
 
-def test_help_teaches_and_every_command_shows_an_example(capsys):
-    def helped(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([*arguments, "--help"])
-        assert ended.value.code == 0
-        return capsys.readouterr().out
+def helped(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
 
-    assert "curioplan explore" in helped()
-    for command in (
-        ["envs"],
-        ["check-env"],
-        ["data", "inspect"],
-        ["data", "convert"],
-        ["config"],
-        ["explore"],
-        ["reproduce"],
-        ["evaluate"],
-        ["diagnose"],
-        ["report"],
-    ):
-        assert re.search(rf"examples?:\n  curioplan {' '.join(command)}", helped(*command))
-    assert "--planner.population" in helped("explore")
-    assert "--reach.planner.population" in helped("evaluate")
+
+def test_help_teaches(capsys):
+    shown = helped(capsys)
+    for name in CALLS:
+        assert f"curioplan {name}" in shown
+    assert "--planner.population" in helped(capsys, "explore")
+    assert "--reach.planner.population" in helped(capsys, "evaluate")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_help_of_every_command_shows_examples_that_it_understands(capsys, name):
+    shown = helped(capsys, *name.split())
+    assert re.search(rf"examples?:\n  curioplan {name}\b", shown)
+    examples = re.split(r"\nexamples?:\n", shown)[1].strip().splitlines()
+    for example in examples:
+        words = shlex.split(re.sub(r"\s{2,}\(.*\)$", "", example.strip()))
+        assert words[0] == "curioplan"
+        if words[-1] == "--help":
+            helped(capsys, *words[1:-1])
+        else:
+            assert build_parser(words[1:]).parse(words[1:]).run
 
 
 def test_envs_lists_all_six(capsys):

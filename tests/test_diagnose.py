@@ -68,6 +68,8 @@ def test_trajectories_are_told_apart_by_their_outcome_and_every_value_function_c
         assert entry["states"] == -(-len(outcome.observations) // SMOKE.stride)
         assert len(entry["optima"]) == len(entry["non_monotonicity"]) == 2
         assert all(deep <= share for deep, share in zip(entry["deep"], entry["optima"], strict=True))
+        assert len(entry["traps"]) == round(entry["deep"][0] * entry["states"])
+        assert all(step % SMOKE.stride == 0 for step in entry["traps"])
     failed = [np.mean(entry["optima"]) for entry in found["episodes"] if not entry["success"]]
     if failed:
         assert found["failures"]["optima"]["estimate"] == pytest.approx(np.mean(failed))

@@ -20,7 +20,7 @@ from curioplan.stages.diagnose import diagnose
 from curioplan.stages.evaluate import run_evaluation
 from curioplan.stages.film import film
 from curioplan.stages.report import report
-from curioplan.storage import read_json
+from curioplan.storage import read_json, write_json
 from curioplan.values import learner_config
 
 KEPT = Path(__file__).parent.parent / "artefacts" / "report"
@@ -87,6 +87,21 @@ def test_everything_there_is_has_its_part(whole):
         assert name in text
     assert len(read.all("img")) >= 9
     assert len(read.all("video")) == 1 or "image/gif" in (whole / "report.html").read_text()
+
+
+def test_optima_that_a_diagnosis_found_are_marked_on_the_landscape(whole):
+    crosses = "crosses: T-local optima too deep to escape"
+    path = whole / "diagnosis" / "td3-0" / "diagnosis.json"
+    content, found = path.read_bytes(), read_json(path)
+    try:
+        for traps in ([], [0, 20]):
+            for episode in found["trajectories"]["episodes"]:
+                episode["traps"] = traps
+            write_json(path, found)
+            page = report(whole, whole / "trapped.html").read_text()
+            assert page.count(crosses) == 2 * 2 * bool(traps)  # in the caption and for who cannot see it
+    finally:
+        path.write_bytes(content)
 
 
 def test_pictures_and_videos_lie_within_the_page_and_have_words_for_who_cannot_see_them(whole):

@@ -74,7 +74,7 @@ def test_studies_share_what_they_have_in_common():
 def test_every_job_of_every_study_has_settings_and_a_cell(name, tmp_path):
     [study] = define(name, ["maze_umaze", "pinpad"], 2, "smoke")
     entered = {entry.job for entry in study.entries}
-    assert entered == {name for name in study.plan.jobs if name.startswith("evaluate")}
+    assert entered == {name for name in study.plan.jobs if name.startswith(("evaluate", "optima"))}
     for job in study.plan.jobs.values():
         arguments = resolve(dict(job.arguments), tmp_path)
         seed = arguments["config"].seed if "config" in arguments else arguments["seed"]
@@ -206,7 +206,7 @@ def test_a_table_shows_what_has_finished_beside_the_paper(tmp_path):
         rows = list(csv.DictReader(file))
     assert rows[0] | {"mean": "0.65", "paper": "0.301", "runs": "2", "planned": "3"} == rows[0]
     assert (rows[1]["method"], rows[1]["mean"]) == ("own | idea", "")
-    assert all((tmp_path / f"method{suffix}").stat().st_size > 1000 for suffix in (".png", ".pdf"))
+    assert all((tmp_path / f"method-beside-paper{kind}").stat().st_size > 1000 for kind in (".png", ".pdf"))
 
 
 def test_intervals_are_those_of_the_bootstrap():
@@ -239,6 +239,7 @@ def test_an_interrupted_study_leaves_its_table(tmp_path):
         reproduce([study], tmp_path, backend, interval, progress=False)
     assert backend.closed
     assert "0.200 [0.200, 0.200] | 1/3" in (tmp_path / "method.md").read_text()
+    assert (tmp_path / "method.png").exists()
 
 
 def test_a_study_with_failures_has_a_table_and_says_what_failed(tmp_path, monkeypatch):

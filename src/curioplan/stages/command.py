@@ -5,6 +5,7 @@ Stages and learners are imported where they are needed: torch takes longer to im
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from itertools import pairwise
@@ -45,8 +46,12 @@ def environment_of(folder: Path) -> str:
     return str(read_run(folder)["env"]) if (folder / "run.json").exists() else ""
 
 
-def _add_place(parser: ArgumentParser) -> None:
+def _add_env(parser: ArgumentParser) -> None:
     parser.add_argument("env", metavar="ENV", help="a short name, a Gymnasium id, or module:callable")
+
+
+def _add_place(parser: ArgumentParser) -> None:
+    _add_env(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder")
 
 
@@ -66,8 +71,9 @@ def _add_new(parser: ArgumentParser) -> None:
 
 
 def _add_run(parser: ArgumentParser, _: Sequence[str]) -> None:
-    _add_place(parser)
+    _add_env(parser)
     add = parser.add_argument
+    add("--out", type=Path, metavar="RUN", help="the run folder (default: runs/ENV)")
     add("--steps", type=int, default=0, metavar="N", help="steps of exploration (default: the preset's)")
     add("--updates", type=int, default=0, metavar="N", help="updates of the learner (default: the preset's)")
     add("--seed", type=int, default=0, metavar="N", help="seed of everything random (default: 0)")
@@ -80,9 +86,10 @@ def run(arguments: Namespace, say: Say) -> None:
     """Run whatever of the pipeline is missing, and give the success rates."""
     from curioplan.stages.pipeline import run_pipeline, success_table
 
+    out = arguments.out or Path("runs", re.sub(r"[^\w.+-]+", "-", arguments.env).strip("-.") or "env")
     folders = run_pipeline(
         arguments.env,
-        arguments.out,
+        out,
         preset_name=arguments.preset,
         steps=arguments.steps,
         updates=arguments.updates,
@@ -92,7 +99,7 @@ def run(arguments: Namespace, say: Say) -> None:
         say=say,
     )
     say(success_table(folders))
-    say(f"everything is in {arguments.out}, and shown in {folders['report']}")
+    say(f"everything is in {out}, and shown in {folders['report']}")
 
 
 def _add_explore(parser: ArgumentParser, _: Sequence[str]) -> None:
@@ -234,6 +241,7 @@ RUN = Command(
     (
         "curioplan run maze_umaze --out runs/umaze --steps 20000",
         "curioplan run maze_umaze --out runs/umaze --steps 20000      (again: continues it)",
+        "curioplan run maze_umaze --preset smoke                      (to see it work)",
     ),
     _add_run,
     run,

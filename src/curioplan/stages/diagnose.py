@@ -169,8 +169,9 @@ class Diagnosis:
             generator,
         )
         climbing = non_monotonicity(self.all_values, paths, goals, self.horizon)
+        chosen = self.seeds.index(config.seed)
         records = [
-            _record(episode, found, climbs)
+            _record(episode, found, climbs) | {"traps": _traps(found, chosen, config.stride)}
             for episode, found, climbs in zip(self.episodes, optima, climbing.T, strict=True)
         ]
         groups = {
@@ -308,6 +309,12 @@ def _record(episode: Episode, optima: Optima, climbing: NDArray[Any]) -> dict[st
         "mean_depth": float(depths.mean()) if len(depths) else None,
         "non_monotonicity": climbing.tolist(),
     }
+
+
+def _traps(optima: Optima, chosen: int, stride: int) -> list[int]:
+    """The steps of a trajectory at which a value function has optima from which planning cannot escape."""
+    steps = stride * np.flatnonzero(optima.censored[chosen])
+    return [int(step) for step in steps]
 
 
 def _means(records: Sequence[Mapping[str, Any]], measure: str) -> list[float]:

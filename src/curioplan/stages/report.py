@@ -292,11 +292,10 @@ def draw_evaluation(
     values, start = parts.values(), shown.observations[0]
     ended = "reaches it" if shown.success else "does not reach it"
     steps = steps_over_map(values.value, task, plan, replace(shown.case, goal=shown.goal), values.gamma)
-    trapped_figure(steps, plan, shown.goal, shown.observations[:, :2].numpy(), folder / "landscape.png")
-    yield (
-        folder / "landscape.png",
-        f"Steps to the goal {shown.case.name} by the values; a trajectory of {folder.name}, which {ended}",
-    )
+    way, traps = shown.observations[:, :2].numpy(), find_traps(parts, folder.name, shown)
+    trapped_figure(steps, plan, shown.goal, way, folder / "landscape.png", way[traps])
+    text = f"Steps to the goal {shown.case.name} by the values; a trajectory of {folder.name}, which {ended}"
+    yield folder / "landscape.png", text + ("; crosses: T-local optima too deep to escape" if traps else "")
     if config.controller in GRAPHS:
         sampling = "uniform" if config.controller.endswith("uniform") else config.reach.graph.sampling
         graph = replace(config.reach.graph, sampling=sampling)
@@ -314,6 +313,19 @@ def draw_evaluation(
         )
         text = f"The graph of {folder.name} and its way to the goal {shown.case.name}, over edges it trusts"
         yield folder / "graph.png", text
+
+
+def find_traps(parts: Parts, evaluation: str, shown: Outcome) -> list[int]:
+    """The steps of an episode at which a diagnosis of its values found optima too deep to escape, if any."""
+    values = parts.values_path().parent.name
+    for path in sorted(parts.run.glob("diagnosis/*/diagnosis.json")):
+        found = read_json(path)
+        if (found["values"], found["settings"]["seed"]) == (values, parts.seed):
+            for episode in found.get("trajectories", {}).get("episodes", []):
+                known = episode["evaluation"], episode["case"], episode["seed"]
+                if known == (evaluation, shown.case.name, shown.seed):
+                    return [step for step in episode.get("traps", []) if step < len(shown.observations)]
+    return []
 
 
 def _result(folder: Path) -> dict[str, Any] | None:

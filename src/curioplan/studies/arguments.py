@@ -7,12 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from curioplan.config import ExploreConfig, ReachConfig, StageConfig, TrainModelConfig
+from curioplan.config import DiagnoseConfig, ExploreConfig, ReachConfig, StageConfig, TrainModelConfig
 from curioplan.options import with_field
 from curioplan.presets import preset
 
 FOLDER, SETTINGS = "$folder", "$settings"
-STAGES: dict[str, Any] = {"explore": ExploreConfig, "train-model": TrainModelConfig, "reach": ReachConfig}
+STAGES: dict[str, Any] = {
+    "explore": ExploreConfig,
+    "train-model": TrainModelConfig,
+    "reach": ReachConfig,
+    "diagnose": DiagnoseConfig,
+}
 """Stages with one kind of settings; ``learn`` has those of the learner, ``polo`` its own."""
 
 
@@ -27,7 +32,7 @@ def settings(
     """Stands in a job's arguments for the settings of a stage.
 
     Args:
-        stage: ``explore``, ``polo``, ``train-model``, ``learn`` or ``reach``.
+        stage: ``explore``, ``polo``, ``train-model``, ``learn``, ``reach`` or ``diagnose``.
         preset: Where the settings start from.
         changed: Fields that differ from it, by dotted name.
         algo: The learner, for ``learn``.

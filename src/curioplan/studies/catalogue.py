@@ -15,12 +15,16 @@ from curioplan.errors import ConfigError, EnvError
 from curioplan.options import nearest
 from curioplan.stages.control import SORB_STEPS
 from curioplan.studies import estimates, paper
-from curioplan.studies.workbench import Entry, Study, Workbench, brief
+from curioplan.studies.workbench import Entry, Mark, Study, Workbench, brief
 from curioplan.values import LEARNERS
 
-STAGES = ("explore", "polo", "train-model", "learn", "reach")
+STAGES = ("explore", "polo", "train-model", "learn", "reach", "diagnose")
 DATASETS = 3  # explorations per environment
 RUNS = 9
+VALUES = {"smoke": 2}
+"""Bootstrapped value functions per dataset in a preset, if not the usual number."""
+USUAL_VALUES = 10
+"""With three datasets these are the 30 of the paper."""
 
 __all__ = ["ALL", "DATASETS", "RUNS", "STUDIES", "Entry", "Study", "Workbench", "define"]
 
@@ -30,8 +34,8 @@ def learners(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     for env, dataset, seed in _each(envs, runs):
         explored = bench.explore(env, dataset)
         for algo, label in LEARNERS.items():
-            bench.evaluate(label, explored, "actor", algo, seed)
-            bench.evaluate(f"{label}+MBP", explored, "mbp", algo, seed)
+            bench.evaluate(label, explored, "actor", algo, seed, mark=Mark("actor", label))
+            bench.evaluate(f"{label}+MBP", explored, "mbp", algo, seed, mark=Mark("MBP", label))
     return bench.study("learners", "Value learners, by actor and by planning")
 
 
@@ -71,10 +75,10 @@ def sample_efficiency(envs: Sequence[str], runs: int, bench: Workbench) -> Study
             explored = bench.explore(env, dataset, 0 if steps == usual else steps)
             for part, controller in PARTS.items():
                 row = f"{part}, {brief(steps)}"
-                bench.evaluate(row, explored, controller, "td3", seed)
+                bench.evaluate(row, explored, controller, "td3", seed, mark=Mark(part, x=steps / 1000))
                 if steps == 200_000:
                     published[row] = part
-    return bench.study("sample-efficiency", "Less data", published)
+    return bench.study("sample-efficiency", "Less data", published, xlabel="thousand transitions")
 
 
 def polo(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
@@ -94,7 +98,8 @@ def exploration(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     """
     for env, dataset, seed in _each(envs, runs):
         explored = bench.explore(env, dataset)
-        bench.evaluate("TD3+MBP+Aggregation", explored, "mbp+graph", "td3", seed)
+        mark = Mark("disagreement")
+        bench.evaluate("TD3+MBP+Aggregation", explored, "mbp+graph", "td3", seed, mark=mark)
         bench.evaluate("value-driven", bench.polo(env, dataset, "on-policy"), "mbp+graph", "td3", seed)
         explored = bench.explore(env, dataset, explorer="random")
         model = bench.train_model(explored)
@@ -114,10 +119,36 @@ def mixtures(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
             if source in others:
                 run = bench.mix(explored, others[source], share) if share else explored
                 offline = bench.train_model(run) if model == "offline" else None
-                bench.evaluate(row, run, "mbp+graph", "td3", seed, model=offline)
+                mark = Mark(f"{model} model", x=share, panel=source)
+                bench.evaluate(row, run, "mbp+graph", "td3", seed, model=offline, mark=mark)
     as_published = all(bench.steps(env) == 200_000 for env in envs)
     published = {"0% expert, exploration model": "TD3+MBP+Aggregation"} if as_published else {}
-    return bench.study("mixtures", "Exploration data mixed with others", published)
+    return bench.study(
+        "mixtures", "Exploration data mixed with others", published, xlabel="share of other data"
+    )
+
+
+def optima(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
+    """T-local optima and non-monotonicity along what planning on bootstrapped value functions does.
+
+    Value functions of a dataset are trained together, and each plans; with more than three runs there are no
+    more of them.
+    """
+    count = VALUES.get(bench.preset, USUAL_VALUES)
+    for env, dataset, seed in _each(envs, runs):
+        if seed == 0:
+            explored = bench.explore(env, dataset)
+            trained = bench.bootstrap(explored, count)
+            evaluated = [
+                bench.evaluate("success", explored, "mbp", "td3", each, trained=trained)
+                for each in range(count)
+            ]
+            bench.optima(explored, trained, evaluated)
+    return bench.study(
+        "optima",
+        "T-local optima and non-monotonicity, with bootstrapped values",
+        counted="success of TD3+MBP, and share of the states of successes and of failures",
+    )
 
 
 def has_expert(env: str) -> bool:
@@ -145,6 +176,7 @@ STUDIES: dict[str, Callable[[Sequence[str], int, Workbench], Study]] = {
     "mixtures": mixtures,
     "exploration": exploration,
     "polo": polo,
+    "optima": optima,
 }
 ALL = "all"
 

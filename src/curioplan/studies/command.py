@@ -18,7 +18,7 @@ def _add_reproduce(parser: ArgumentParser, _: Sequence[str]) -> None:
     add(
         "study",
         metavar="STUDY",
-        help="method, graph, learners, sample-efficiency, mixtures, exploration, polo or all",
+        help="method, graph, learners, sample-efficiency, mixtures, exploration, polo, optima or all",
     )
     add("--out", type=Path, default=Path("runs/study"), metavar="DIR", help="the study folder (runs/study)")
     add("--envs", nargs="+", metavar="ENV", help="environments (default: the paper's)")

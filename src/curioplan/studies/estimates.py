@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from curioplan.config import ExploreConfig, LearnConfig, TrainModelConfig
+from curioplan.config import DiagnoseConfig, ExploreConfig, LearnConfig, TrainModelConfig
 from curioplan.envs import Task, make_task
 
 START = 6.0
@@ -34,6 +34,10 @@ CONTROL = {
     "mbp+graph": {"paper": 0.3, "cpu": 10.0, "smoke": 40.0},
 }
 """Actions per second by controller; others are taken to be as fast as ``mbp``."""
+LOOK = {"paper": 10_000.0, "cpu": 40_000.0, "smoke": 200_000.0}
+"""States reached from another per second, with their values, where T-local optima are looked for."""
+LOOKED = 3
+"""Steps after which most states have a better one, and cost no more."""
 
 
 def exploring(env: str, preset: str, config: ExploreConfig) -> float:
@@ -57,6 +61,13 @@ def evaluating(env: str, controller: str, preset: str) -> float:
     task = task_of(env)
     rates = CONTROL["mbp+graph" if controller.startswith("mbp+graph") else controller.split("+")[0]]
     return START + max(1, len(task.cases)) * task.episode_length / rates[preset]
+
+
+def diagnosing(env: str, preset: str, config: DiagnoseConfig, functions: int) -> float:
+    """Seconds to look for T-local optima along what some value functions did, each on all trajectories."""
+    task = task_of(env)
+    states = functions * max(1, len(task.cases)) * (1 + task.episode_length // config.stride)
+    return START + states * config.sequences * LOOKED * functions / LOOK[preset]
 
 
 @cache

@@ -6,7 +6,7 @@ A study folder::
       jobs/<name>.json     the result of a finished job, with seeds, versions, machine and duration
       logs/<name>.log      what a job printed
       runs/                the run folders the jobs write
-      <study>.md, .csv     tables of what has finished, and .png, .pdf: figures of them
+      <study>.md, .csv     tables of what has finished, and .png, .pdf: figures as in the paper
 """
 
 from __future__ import annotations

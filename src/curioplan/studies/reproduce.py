@@ -14,6 +14,7 @@ from curioplan.studies.arguments import complete_settings
 from curioplan.studies.backends import Backend
 from curioplan.studies.catalogue import Study
 from curioplan.studies.execute import execute
+from curioplan.studies.figures import draw
 from curioplan.studies.jobs import Plan
 from curioplan.studies.tables import Interval, Table, tabulate
 
@@ -53,7 +54,7 @@ def make_backend(name: str, folder: Path, *, cores: int = 0, storage: str = "") 
 def reproduce(
     studies: Sequence[Study], folder: Path, backend: Backend, interval: Interval, *, progress: bool = True
 ) -> list[Table]:
-    """Run what is missing of studies, and leave their tables in the study folder.
+    """Run what is missing of studies, and leave their tables and figures in the study folder.
 
     The same call continues after any interruption; tables are written then too.
 
@@ -75,6 +76,7 @@ def reproduce(
         tables = [tabulate(study, folder, interval) for study in studies]
         for study, table in zip(studies, tables, strict=True):
             table.save(folder, study.name)
+            draw(study, table, folder)
     report.raise_failures(folder)
     return tables
 

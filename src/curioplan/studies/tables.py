@@ -17,7 +17,7 @@ from curioplan.analysis.style import COLOURS, house_style, new_figure, save_figu
 from curioplan.errors import RunError
 from curioplan.storage import write_atomic
 from curioplan.studies import paper
-from curioplan.studies.catalogue import Study
+from curioplan.studies.workbench import Entry, Study
 
 Interval = Callable[[Sequence[float]], tuple[float, float, float]]
 """Mean, and lower and upper end of its interval, of the scores of several runs."""
@@ -46,11 +46,13 @@ class Table:
         title: What the table shows.
         cells: Row by row.
         interval: Mean and interval of scores.
+        counted: What scores are.
     """
 
     title: str
     cells: dict[str, dict[str, Cell]]
     interval: Interval
+    counted: str = "success"
 
     @property
     def envs(self) -> list[str]:
@@ -91,8 +93,8 @@ class Table:
             f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |" for row in self.rows()
         )
         note = (
-            f"Mean success with its 90 % bootstrap interval, and how many of the planned runs have finished; "
-            f"{NOTHING} where none has. Blank where the paper gives no figure."
+            f"Mean {self.counted}, with 90 % bootstrap intervals, and how many of the planned runs have "
+            f"finished; {NOTHING} where none has. Blank where the paper gives no figure."
         )
         return "\n".join(
             [f"# {self.title}", "", heading, "|---" * len(self.rows()[0]) + "|", *body, "", note, ""]
@@ -112,11 +114,11 @@ class Table:
         return file.getvalue()
 
     def save(self, folder: Path, name: str) -> None:
-        """Write ``name.md``, ``name.csv`` and a figure, ``name.png`` and ``.pdf``, into a folder."""
+        """Write ``name.md`` and ``name.csv`` and, where the paper has figures, a picture of both."""
         write_atomic(folder / f"{name}.md", self.markdown().encode())
         write_atomic(folder / f"{name}.csv", self.csv().encode())
-        if self.cells:
-            self.draw(folder / f"{name}.png")
+        if any(cell.published for row in self.cells.values() for cell in row.values()):
+            self.draw(folder / f"{name}-beside-paper.png")
 
     def draw(self, path: Path) -> None:
         """Draw a panel per environment, methods from top to bottom, with the paper's figures below ours."""
@@ -155,9 +157,10 @@ def tabulate(study: Study, folder: Path, interval: Interval) -> Table:
         published = paper.SUCCESS.get(study.published.get(entry.row, ""), {}).get(entry.env)
         cell = row.get(entry.env, Cell([], 0, published))
         record = study.plan.record(folder, entry.job)
-        scores = [*cell.scores, _success(record["result"], entry.job)] if record else cell.scores
+        found = _score(record["result"], entry) if record else None
+        scores = cell.scores if found is None else [*cell.scores, found]
         row[entry.env] = Cell(scores, cell.planned + 1, published)
-    return Table(study.title, cells, interval)
+    return Table(study.title, cells, interval, study.counted)
 
 
 def bootstrap_interval(scores: Sequence[float]) -> tuple[float, float, float]:
@@ -176,11 +179,15 @@ def _dot(
     axes.plot([mean], [place], color=colour, marker=marker, markersize=4)
 
 
-def _success(result: dict[str, object], job: str) -> float:
-    success = result.get("success")
-    if isinstance(success, bool) or not isinstance(success, int | float) or not 0 <= success <= 1:
-        raise RunError(f"The result of {job} has no success rate from 0 to 1.")
-    return float(success)
+def _score(result: dict[str, object], entry: Entry) -> float | None:
+    """A figure of a result; there may be none of what did not happen, such as successes."""
+    score = result.get(entry.figure)
+    if score is None and entry.figure in result and entry.figure != "success":
+        return None
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        what = "success rate" if entry.figure == "success" else entry.figure
+        raise RunError(f"The result of {entry.job} has no {what} from 0 to 1.")
+    return float(score)
 
 
 def _figure(mean: float, low: float | None, high: float | None) -> str:

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from curioplan.config import ExploreConfig, LearnConfig, TrainModelConfig
+from curioplan.config import DiagnoseConfig, ExploreConfig, LearnConfig, TrainModelConfig
 from curioplan.studies import estimates, paper
 from curioplan.studies.arguments import folder, resolve_settings, settings
 from curioplan.studies.jobs import Job, Plan
+from curioplan.studies.optima import MEASURED
+
+BOOTSTRAPPED = "bootstrapped"
+"""The name of a training of several value functions, each on its own resample of the data."""
+
+
+class Mark(NamedTuple):
+    """Where a row stands in the figure of a study.
+
+    Attributes:
+        series: What has a colour of its own.
+        group: What stands together on the horizontal axis, where that has names.
+        x: Where on the horizontal axis, where that has numbers.
+        panel: What beside the environment has a panel of its own.
+    """
+
+    series: str
+    group: str = ""
+    x: float | None = None
+    panel: str = ""
 
 
 class Entry(NamedTuple):
@@ -19,12 +39,16 @@ class Entry(NamedTuple):
     Attributes:
         row: The method.
         env: The environment.
-        job: Name of the job whose result has the success rate.
+        job: Name of the job whose result has the figure.
+        figure: Which of its figures.
+        mark: Where the row stands in the figure of the study; by default it is a series of its own.
     """
 
     row: str
     env: str
     job: str
+    figure: str = "success"
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +61,8 @@ class Study:
         plan: The jobs.
         entries: What goes where in the table.
         published: For rows of which the paper has figures, their names there.
+        counted: What the figures in the table are.
+        xlabel: What the horizontal axis of its figure is, where that has numbers.
     """
 
     name: str
@@ -44,6 +70,8 @@ class Study:
     plan: Plan
     entries: tuple[Entry, ...]
     published: Mapping[str, str]
+    counted: str = "success"
+    xlabel: str = ""
 
 
 @dataclass
@@ -67,7 +95,7 @@ class Workbench:
         if explorer:
             changed, kind = changed | {"explorer": explorer}, [*kind, explorer]
         given = self._settings("explore", changed, env)
-        run = "/".join([_label(env), *kind, str(dataset)])
+        run = "/".join([label_of(env), *kind, str(dataset)])
         return self._add(
             Job(
                 f"explore/{run}",
@@ -81,7 +109,7 @@ class Workbench:
     def polo(self, env: str, seed: int, targets: str) -> Job:
         """Value-driven exploration, whose settings are those of exploration and its own."""
         given = self._settings("polo", {"seed": seed, "targets": targets}, env, also="explore")
-        run, config = f"{_label(env)}/polo-{targets}/{seed}", cast(ExploreConfig, resolve_settings(given))
+        run, config = f"{label_of(env)}/polo-{targets}/{seed}", cast(ExploreConfig, resolve_settings(given))
         return self._add(
             Job(
                 f"explore/{run}",
@@ -94,7 +122,7 @@ class Workbench:
 
     def expert(self, env: str, dataset: int) -> Job:
         """As many transitions of the scripted expert as an exploration has."""
-        name, steps = f"expert/{_label(env)}/{dataset}", self.steps(env)
+        name, steps = f"expert/{label_of(env)}/{dataset}", self.steps(env)
         return self._add(
             Job(
                 name,
@@ -112,7 +140,7 @@ class Workbench:
         """A run whose data are those of an exploration, with a share replaced by others."""
         env, dataset = explored.arguments["env"], explored.seeds["dataset"]
         source = "expert" if other.name.startswith("expert") else "random"
-        run = f"{_label(env)}/{source}-{round(100 * share)}-percent/{dataset}"
+        run = f"{label_of(env)}/{source}-{round(100 * share)}-percent/{dataset}"
         return self._add(
             Job(
                 f"mix/{run}",
@@ -175,7 +203,8 @@ class Workbench:
         *,
         trained: Job | None = None,
         model: Job | None = None,
-    ) -> None:
+        mark: Mark | None = None,
+    ) -> Job:
         """Enter the evaluation of a controller.
 
         Args:
@@ -186,12 +215,14 @@ class Workbench:
             seed: Their seed, and that of the evaluation.
             trained: What left the values; by default a training on the exploration, unless none are needed.
             model: What left the model ``offline``; by default exploration's own is used.
+            mark: Where the row stands in the figure of the study.
         """
         if trained is None and controller != "mbp+sparse":
             trained = self.train(explored, algo, seed)
         env = explored.arguments["env"]
         given = self._settings("reach", {"seed": seed}, env)
-        name = f"evaluate/{_run(explored)}/{algo if trained else 'none'}/{seed}/{controller}"
+        values = trained.arguments.get("name", "") if trained else ""
+        name = f"evaluate/{_run(explored)}/{values or algo if trained else 'none'}/{seed}/{controller}"
         needs = [job.name for job in (trained or explored, model) if job]
         job = self._add(
             Job(
@@ -202,6 +233,7 @@ class Workbench:
                     "controller": controller,
                     "algo": algo,
                     "seed": seed,
+                    **({"values": values} if values else {}),
                     **({"model": "offline"} if model else {}),
                     "config": given,
                 },
@@ -210,12 +242,56 @@ class Workbench:
                 seeds={**explored.seeds, "values" if trained else "planner": seed},
             )
         )
-        self.entries.append(Entry(row, env, job.name))
+        self.entries.append(Entry(row, env, job.name, mark=mark))
+        return job
 
-    def study(self, name: str, title: str, published: Mapping[str, str] | None = None) -> Study:
+    def bootstrap(self, explored: Job, count: int) -> Job:
+        """The training of several value functions, each on a resample of an exploration's trajectories."""
+        changed = {"seed": 0, "seeds": count, "bootstrap": "trajectories"}
+        given = self._settings("learn", changed, explored.arguments["env"], "td3")
+        config = cast(LearnConfig, resolve_settings(given))
+        transitions = cast(ExploreConfig, resolve_settings(explored.arguments["config"])).steps
+        return self._add(
+            Job(
+                f"train/{_run(explored)}/{BOOTSTRAPPED}",
+                "curioplan.stages.train:train",
+                {"run": explored.arguments["out"], "algo": "td3", "config": given, "name": BOOTSTRAPPED},
+                needs=(explored.name,),
+                seconds=count * estimates.learning("td3", self.preset, config, transitions),
+                seeds={**explored.seeds, "values": 0},
+            )
+        )
+
+    def optima(self, explored: Job, trained: Job, evaluated: Sequence[Job]) -> None:
+        """Enter the T-local optima along what value functions of one training did."""
+        env = explored.arguments["env"]
+        given = self._settings("diagnose", {"seed": 0, "values": trained.arguments["name"]}, env)
+        config = cast(DiagnoseConfig, resolve_settings(given))
+        job = self._add(
+            Job(
+                f"optima/{_run(explored)}",
+                "curioplan.studies.optima:measure_optima",
+                {"run": explored.arguments["out"], "config": given},
+                needs=tuple(job.name for job in evaluated),
+                seconds=estimates.diagnosing(env, self.preset, config, len(evaluated)),
+                seeds=trained.seeds,
+            )
+        )
+        self.entries += [Entry(row, env, job.name, row) for row in MEASURED]
+
+    def study(
+        self,
+        name: str,
+        title: str,
+        published: Mapping[str, str] | None = None,
+        *,
+        counted: str = "success",
+        xlabel: str = "",
+    ) -> Study:
         """The study of everything made here."""
         rows = {entry.row: entry.row for entry in self.entries if entry.row in paper.SUCCESS}
-        return Study(name, title, Plan(self.jobs), tuple(self.entries), rows | dict(published or {}))
+        rows |= published or {}
+        return Study(name, title, Plan(self.jobs), tuple(self.entries), rows, counted, xlabel)
 
     def steps(self, env: str) -> int:
         """The usual length of an exploration."""
@@ -247,6 +323,6 @@ def _run(explored: Job) -> str:
     return explored.name.removeprefix("explore/").removeprefix("mix/")
 
 
-def _label(env: str) -> str:
+def label_of(env: str) -> str:
     """An environment's name as part of the name of a job."""
     return re.sub(r"[^\w.+-]+", "-", env).strip("-.") or "env"

@@ -2,7 +2,7 @@
 
 from curioplan.values.learner import Info, Learner
 from curioplan.values.problem import Problem
-from curioplan.values.registry import LEARNERS, learner_class, learner_config
+from curioplan.values.registry import LEARNERS, learner_class, learner_config, register
 from curioplan.values.trained import Distances, Values, save_values
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Values",
     "learner_class",
     "learner_config",
+    "register",
     "save_values",
 ]

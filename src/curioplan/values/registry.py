@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from importlib import import_module
+from typing import TypeVar
 
 from curioplan.config import LearnConfig
 from curioplan.errors import ConfigError
@@ -24,11 +26,28 @@ LEARNERS = {
 """Learners from data alone: names on the command line, each with its class in the module of that name."""
 ONLINE = {"polo": "POLO"}
 """Learners that explore by what they learn, with a command of their own."""
+_REGISTERED: dict[str, type[Learner]] = {}
+
+Kind = TypeVar("Kind", bound=type[Learner])
+
+
+def register(learner: Kind) -> Kind:
+    """Make a learner of one's own known by the ``algo`` of its settings, for this process.
+
+    Used as a decorator; whoever loads what it has learned must have imported its module before.
+    """
+    algo = learner.Config().algo
+    if not re.fullmatch(r"\w+", algo) or algo in LEARNERS | ONLINE:
+        raise ConfigError(f"A learner needs a name of its own, of letters, digits and underscores: {algo!r}.")
+    _REGISTERED[algo] = learner
+    return learner
 
 
 def learner_class(algo: str) -> type[Learner]:
     """The class of a learner."""
     known = LEARNERS | ONLINE
+    if algo in _REGISTERED:
+        return _REGISTERED[algo]
     if algo not in known:
         raise ConfigError(f"There is no learner {algo}; there are {', '.join(LEARNERS)}.")
     found: type[Learner] = getattr(import_module(f"curioplan.values.{algo}"), known[algo])
