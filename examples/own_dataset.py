@@ -2,9 +2,9 @@
 
     python examples/own_dataset.py --out runs/recorded
 
-A player who changes direction now and then is recorded with Minari's own collector, as a stand-in for data of
-yours. Its rewards are never looked at: what the player reached by chance are the goals, in hindsight. A model
-and values are learned from the recording, by its Minari id, and goals are pursued with them.
+A player who changes direction now and then is recorded with Minari's own functions, as a stand-in for data
+of yours. Its rewards are never looked at: what the player reached by chance are the goals, in hindsight. A
+model and values are learned from the recording, by its Minari id, and goals are pursued with them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import minari
 import numpy as np
+from minari.data_collector import EpisodeBuffer
 
 import curioplan
 from curioplan.storage import read_json
@@ -26,21 +28,42 @@ ENV = "maze_umaze"
 DATASET = "umaze/wandering-v0"
 
 
-def record(episodes: int, seed: int = 0) -> None:
-    """Record a player who keeps a random direction for up to 40 steps."""
-    rng = np.random.default_rng(seed)
-    env = minari.DataCollector(curioplan.make_env(ENV))
-    for episode in range(episodes):
-        env.reset(seed=seed + episode)
-        truncated, left = False, 0
-        while not truncated:
-            if left == 0:
-                action, left = rng.uniform(-1, 1, 2).astype(np.float32), int(rng.integers(1, 40))
-            *_, truncated, _ = env.step(action)
-            left -= 1
+def play(env: gym.Env, rng: np.random.Generator, seed: int) -> EpisodeBuffer:
+    """An episode of a player who keeps a random direction for up to 40 steps."""
+    observation, _ = env.reset(seed=seed)
+    observations, actions, rewards = [observation], [], []
+    truncated, left = False, 0
+    while not truncated:
+        if left == 0:
+            action, left = rng.uniform(-1, 1, 2).astype(np.float32), int(rng.integers(1, 40))
+        observation, reward, _, truncated, _ = env.step(action)
+        observations.append(observation)
+        actions.append(action)
+        rewards.append(float(reward))
+        left -= 1
+    ends = [False] * (len(actions) - 1) + [True]
+    return EpisodeBuffer(
+        observations={key: np.array([each[key] for each in observations]) for key in observations[0]},
+        actions=np.array(actions),
+        rewards=rewards,
+        terminations=[False] * len(actions),
+        truncations=ends,
+    )
+
+
+def record(episodes: int) -> None:
+    """Record some episodes as a Minari dataset."""
+    env, rng = curioplan.make_env(ENV), np.random.default_rng(0)
+    recorded = [play(env, rng, seed) for seed in range(episodes)]
     with warnings.catch_warnings():  # Minari asks for author and code, which matter to those who publish
         warnings.simplefilter("ignore")
-        env.create_dataset(DATASET, algorithm_name="wandering", description="A player who keeps directions.")
+        minari.create_dataset_from_buffers(
+            DATASET,
+            recorded,
+            env=env,
+            algorithm_name="wandering",
+            description="A wandering player.",
+        )
     env.close()
 
 

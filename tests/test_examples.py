@@ -67,7 +67,6 @@ def test_an_environment_that_is_not_shipped(run, tmp_path):
     assert set(reached(shown)) == {"actor", "mbp"}
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a folder that Minari has emptied
 def test_a_dataset_through_minari(run, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     words = ("--episodes", 2, "--updates", 20, "--out", tmp_path / "recorded")
