@@ -11,8 +11,9 @@ from typing import Any
 from latex2mathml.converter import convert
 
 from curioplan.cli import STAGES
-from curioplan.config import PRESETS, LearnConfig, preset
+from curioplan.config import LearnConfig
 from curioplan.options import field_docs
+from curioplan.presets import PRESETS, preset
 from curioplan.stages.polo import polo_config
 from curioplan.values import LEARNERS, learner_class, learner_config
 
