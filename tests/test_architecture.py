@@ -28,6 +28,7 @@ RANKS = {
     "studies": 9,
     "web": 9,
     "cli": 10,
+    "__main__": 11,
 }
 FILES = [path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from curioplan.config import LearnConfig
 from curioplan.errors import ConfigError
@@ -55,18 +55,23 @@ def learner_class(algo: str) -> type[Learner]:
 
 
 def learner_config(algo: str = "td3", name: PresetName = "cpu", env: str = "") -> LearnConfig:
-    """A learner's settings in a preset: its own defaults, what the preset changes for all, then for it.
+    """A learner's settings in a preset.
+
+    These are its own defaults, with what the preset changes for all learners, then for this one, and with the
+    exceptions for an environment last.
 
     Args:
         algo: The learner.
         name: The preset.
         env: The environment, for which the preset may make exceptions.
     """
-    shared, plain = preset(name, LearnConfig, env), LearnConfig()
-    changed = {
-        entry.name: getattr(shared, entry.name)
-        for entry in fields(LearnConfig)
-        if entry.init and getattr(shared, entry.name) != getattr(plain, entry.name)
-    }
     config_class = learner_class(algo).Config
-    return config_class(**changed | config_class.presets.get(name, {}))
+    usual = preset(name, LearnConfig)
+    changed = _changes(LearnConfig(), usual) | config_class.presets.get(name, {})
+    return config_class(**changed | _changes(usual, preset(name, LearnConfig, env)))
+
+
+def _changes(before: LearnConfig, after: LearnConfig) -> dict[str, Any]:
+    """The settings in which two differ, as the second has them."""
+    names = [entry.name for entry in fields(LearnConfig) if entry.init]
+    return {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
