@@ -76,10 +76,11 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             critic_loss="cross-entropy",
             p_state=0.5,
             quick_units=128,
+            threads=1,  # two of them wait for each other wherever another program wants a core
         ),
         ReachConfig: _CPU_REACH,
-        EvaluateConfig: EvaluateConfig(reach=_CPU_REACH),
-        DiagnoseConfig: DiagnoseConfig(stride=5, graph=_CPU_GRAPH),
+        EvaluateConfig: EvaluateConfig(threads=1, reach=_CPU_REACH),
+        DiagnoseConfig: DiagnoseConfig(stride=5, threads=1, graph=_CPU_GRAPH),
     },
     "smoke": {
         ExploreConfig: ExploreConfig(
