@@ -14,7 +14,8 @@ import pytest
 import curioplan
 import curioplan.values
 from curioplan.cli import main
-from curioplan.config import PRESETS, ExploreConfig, LearnConfig
+from curioplan.config import ExploreConfig, LearnConfig
+from curioplan.presets import PRESETS
 from curioplan.values import LEARNERS, learner_class
 from snippets import forget_modules, run_snippets, snippets
 

@@ -284,7 +284,7 @@ def test_the_command_says_where_the_model_is_and_shows_examples(capsys, tmp_path
     assert str(tmp_path / "run" / "models" / "mine") in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["train-model", "--help"])
-    assert "example:\n  curioplan train-model" in capsys.readouterr().out
+    assert "examples:\n  curioplan train-model" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
