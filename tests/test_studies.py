@@ -54,6 +54,13 @@ def test_nine_runs_are_three_datasets_with_three_value_seeds():
     assert seeds == {(dataset, seed) for dataset in range(DATASETS) for seed in range(3)}
 
 
+def test_runs_on_one_dataset_differ_in_the_seed_of_values():
+    [study] = define("method", ["maze_umaze"], 3, "smoke", datasets=1)
+    assert kinds(study.plan) == {"explore": 1, "train": 3, "evaluate": 12}
+    [usual] = define("method", ["maze_umaze"], 1, "smoke")
+    assert usual.plan.fingerprints.items() <= study.plan.fingerprints.items()
+
+
 def test_more_runs_only_add_jobs_and_begin_with_new_datasets():
     [few], [more] = (define("method", ["maze_umaze"], runs, "smoke") for runs in (2, 5))
     assert kinds(few.plan) == {"explore": 2, "train": 2, "evaluate": 8}
@@ -144,6 +151,7 @@ def test_settings_can_be_changed_for_all_jobs_of_a_stage(tmp_path):
     [
         ({"name": "methods"}, "no study methods; did you mean method"),
         ({"runs": 0}, "at least one"),
+        ({"datasets": 0}, "at least one"),
         ({"envs": []}, "at least one"),
         ({"envs": ["maze_hug"]}, "no environment maze_hug"),
         ({"preset": "gpu"}, "no preset gpu"),

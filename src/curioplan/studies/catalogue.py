@@ -31,7 +31,7 @@ __all__ = ["ALL", "DATASETS", "RUNS", "STUDIES", "Entry", "Study", "Workbench", 
 
 def learners(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     """Every value learner, under its actor and under planning."""
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         explored = bench.explore(env, dataset)
         for algo, label in LEARNERS.items():
             bench.evaluate(label, explored, "actor", algo, seed, mark=Mark("actor", label))
@@ -41,7 +41,7 @@ def learners(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
 
 def method(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     """The method against its parts, and against planning on a sparse cost."""
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         explored = bench.explore(env, dataset)
         for row, controller in PARTS.items():
             bench.evaluate(row, explored, controller, "td3", seed)
@@ -56,7 +56,7 @@ def graph(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
         "TD3+MBP+Aggregation": "mbp+graph",
         "uniform vertices": "mbp+graph-uniform",
     } | {f"SORB, V_min = γ^{steps}": f"mbp+sorb-{steps}" for steps in SORB_STEPS}
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         explored = bench.explore(env, dataset)
         for row, controller in rows.items():
             bench.evaluate(row, explored, controller, "td3", seed)
@@ -69,7 +69,7 @@ def sample_efficiency(envs: Sequence[str], runs: int, bench: Workbench) -> Study
     A shorter exploration is the beginning of the longer one, with the model as it was then.
     """
     published = {}
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         usual = bench.steps(env)
         for steps in (usual // 4, usual // 2, usual):
             explored = bench.explore(env, dataset, 0 if steps == usual else steps)
@@ -83,10 +83,10 @@ def sample_efficiency(envs: Sequence[str], runs: int, bench: Workbench) -> Study
 
 def polo(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     """Value-driven exploration that knows the goals in training, against the method, which does not."""
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         bench.evaluate("TD3+MBP+Aggregation", bench.explore(env, dataset), "mbp+graph", "td3", seed)
         for row, targets in (("POLO*", "mppi"), ("POLO**", "on-policy")):
-            explored = bench.polo(env, dataset + DATASETS * seed, targets)
+            explored = bench.polo(env, dataset + bench.datasets * seed, targets)
             bench.evaluate(row, explored, "mbp", "polo", explored.seeds["dataset"], trained=explored)
     return bench.study("polo", "Value-driven exploration")
 
@@ -96,7 +96,7 @@ def exploration(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
 
     Random exploration trains no model, so it gets one that is trained on its data afterwards.
     """
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         explored = bench.explore(env, dataset)
         mark = Mark("disagreement")
         bench.evaluate("TD3+MBP+Aggregation", explored, "mbp+graph", "td3", seed, mark=mark)
@@ -110,7 +110,7 @@ def exploration(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
 def mixtures(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     """Exploration data in part replaced by others, with the model of exploration or one of the mixture."""
     rows = [f"{share:.0%} {source}, {model} model" for source, share, model in _MIXTURES]
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         explored = bench.explore(env, dataset)
         others = {"random": bench.explore(env, dataset, explorer="random")}
         if has_expert(env):
@@ -135,7 +135,7 @@ def optima(envs: Sequence[str], runs: int, bench: Workbench) -> Study:
     more of them.
     """
     count = VALUES.get(bench.preset, USUAL_VALUES)
-    for env, dataset, seed in _each(envs, runs):
+    for env, dataset, seed in _each(envs, runs, bench.datasets):
         if seed == 0:
             explored = bench.explore(env, dataset)
             trained = bench.bootstrap(explored, count)
@@ -187,6 +187,7 @@ def define(
     runs: int = RUNS,
     preset: str = "cpu",
     changed: Mapping[str, Any] | None = None,
+    datasets: int = DATASETS,
 ) -> list[Study]:
     """A study by name, or all of them.
 
@@ -196,6 +197,7 @@ def define(
         runs: Runs per cell.
         preset: Where all settings start from.
         changed: Settings that differ from it, by stage and dotted name, such as ``explore.steps``.
+        datasets: Explorations per environment; runs beyond them differ in the values' seed.
 
     Raises:
         ConfigError: There is no such study or setting, or nothing would be run.
@@ -203,8 +205,8 @@ def define(
     known = [*STUDIES, ALL]
     if name not in known:
         raise ConfigError(f"There is no study {name}{nearest(name, known)}")
-    if runs < 1 or not envs:
-        raise ConfigError("A study needs at least one environment and one seed.")
+    if runs < 1 or datasets < 1 or not envs:
+        raise ConfigError("A study needs at least one environment, one dataset and one seed.")
     for given in changed or {}:
         stage, _, setting = given.partition(".")
         if stage not in STAGES or not setting:
@@ -215,10 +217,11 @@ def define(
             raise ConfigError(f"{given} cannot be set: a study goes through the seeds by itself.")
     chosen = STUDIES if name == ALL else {name: STUDIES[name]}
     return [
-        make(list(dict.fromkeys(envs)), runs, Workbench(preset, changed or {})) for make in chosen.values()
+        make(list(dict.fromkeys(envs)), runs, Workbench(preset, changed or {}, datasets))
+        for make in chosen.values()
     ]
 
 
-def _each(envs: Sequence[str], runs: int) -> list[tuple[str, int, int]]:
+def _each(envs: Sequence[str], runs: int, datasets: int) -> list[tuple[str, int, int]]:
     """Environment, dataset and value seed of every run, run after run, so that partial grids are balanced."""
-    return [(env, run % DATASETS, run // DATASETS) for run in range(runs) for env in envs]
+    return [(env, run % datasets, run // datasets) for run in range(runs) for env in envs]

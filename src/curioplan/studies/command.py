@@ -27,9 +27,10 @@ def _add_reproduce(parser: ArgumentParser, _: Sequence[str]) -> None:
         type=int,
         default=9,
         metavar="N",
-        help="runs per method: the first three on datasets of their own, the next with other value seeds on "
-        "these (default: 9, as in the paper)",
+        help="runs per method: the first on datasets of their own, the next with other value seeds on these "
+        "(default: 9, as in the paper)",
     )
+    add("--datasets", type=int, default=3, metavar="N", help="explorations per environment (default: 3)")
     add(
         "--set",
         nargs="+",
@@ -63,7 +64,14 @@ def run(arguments: Namespace, say: Say) -> None:
     if arguments.cores < 0:
         raise ConfigError(f"The number of cores must be at least 1, not {arguments.cores}.")
     changed = read_changes(arguments.set)
-    studies = define(arguments.study, arguments.envs or ENVS, arguments.seeds, arguments.preset, changed)
+    studies = define(
+        arguments.study,
+        arguments.envs or ENVS,
+        arguments.seeds,
+        arguments.preset,
+        changed,
+        arguments.datasets,
+    )
     if arguments.dry_run:
         say(describe(merged(studies), arguments.out, arguments.cores or available_cores()))
         return

@@ -81,10 +81,12 @@ class Workbench:
     Attributes:
         preset: Where all settings start from.
         changed: Settings that differ from it, by stage and dotted name, such as ``explore.steps``.
+        datasets: Explorations per environment.
     """
 
     preset: str
     changed: Mapping[str, Any] = field(default_factory=dict)
+    datasets: int = 3
     jobs: list[Job] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
 
