@@ -307,7 +307,7 @@ def test_a_dry_run_needs_no_folder_and_makes_none(tmp_path, monkeypatch, capsys)
     ("words", "message"),
     [
         (["methods"], "There is no study methods; did you mean method?"),
-        (["method", "--seeds", "0"], "at least one environment and one seed"),
+        (["method", "--seeds", "0"], "at least one environment, one dataset and one seed"),
         (["method", "--cores", "-1"], "must be at least 1, not -1"),
         (["method", "--set", "explore.steps"], "explore.steps is not a setting: write stage.setting=value"),
         (["method", "--set", "explore.steps=many"], "steps must be of type int, not 'many'"),
