@@ -21,6 +21,9 @@ class GridValues:
         values = self.table[self.grid.number(states)[:, None], self.grid.number(goals)]
         return values.log() / math.log(self.gamma)
 
+    def edges(self, states, goals):
+        return self.distances(states, goals)
+
     def task_goals(self, goals):
         return goals
 
@@ -42,6 +45,9 @@ class MemoryValues:
         goals = self.task_goals(goals).tolist()
         steps = [[self._search(tuple(state), *goal) for goal in goals] for state in states.tolist()]
         return (torch.tensor(steps) - 1).clamp(min=0)
+
+    def edges(self, states, goals):
+        return self.distances(states, goals)
 
     def task_goals(self, goals):
         return goals if goals.shape[1] == 2 else torch.cat([goals, torch.full_like(goals, -1)], 1)

@@ -127,7 +127,7 @@ def test_edges_may_lead_to_whole_states(run):
 def test_quick_distances_approach_the_learners_own(run):
     values = load_values(run, name="whole")
     goals = values.task_goals(torch.tensor([GOAL, (2.0, 1.0)]))
-    exact, quick = (each.distances(states(3), goals) for each in (values, values.quick))
+    exact, quick = (each.distances(states(3), goals) for each in (values, values.for_graph("quick")))
     pairs = values.distance(states(3).repeat_interleave(2, 0), goals.repeat(3, 1)).view(3, 2)
     assert torch.allclose(exact, pairs, rtol=1e-4)
     network = values.learner.networks["quick"]
@@ -141,6 +141,26 @@ def test_quick_distances_approach_the_learners_own(run):
     )
     direct = torch.nn.functional.logsigmoid(network.infer(inputs)[0, :, 0]).view(3, 2) / np.log(values.gamma)
     assert torch.allclose(quick, direct, rtol=1e-4)
+
+
+@pytest.mark.parametrize("error", [-5.0, 5.0])  # of the log-odds: edges too long, and too short
+def test_the_shortest_quick_edges_are_checked_by_the_learners_own(run, error):
+    values = load_values(run, name="whole")
+    list(values.learner.networks["quick"].parameters())[-1].data += error
+    here, goals = states(12), values.task_goals(states(8)[:, :2])
+    exact, quick, edges = (
+        each(here, goals)
+        for each in (
+            values.distances,
+            values.for_graph("quick").edges,
+            values.for_graph("checked").edges,
+        )
+    )
+    shortest = quick <= quick.flatten().sort().values[23]  # a quarter of 96
+    assert shortest.sum() == 24
+    assert torch.allclose(edges, torch.where(shortest, torch.maximum(quick, exact), quick))
+    assert torch.equal(edges > quick, shortest if error > 0 else torch.zeros_like(shortest))
+    assert torch.equal(values.for_graph("checked").distances(here, goals), quick)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,17 @@ def test_goals_from_the_future_never_leave_the_episode():
     assert (batch.goal_rows == store.last_rows[store.episode_of[rows]]).any()
 
 
+def test_with_a_test_of_success_all_that_passes_is_rewarded():
+    store, generator = store_of(LENGTHS), torch.Generator().manual_seed(10)
+    batch = sample_batch(
+        store, 5000, Relabelling(), generator, success=lambda one, other: (one - other).abs()[..., 0] < 2
+    )
+    apart = (batch.goal_rows - rows_of(batch) - 1).abs()  # observations and goals are row numbers
+    assert torch.equal(batch.rewards, (apart < 2).float())
+    assert torch.equal(batch.terminals, batch.rewards)
+    assert (batch.steps[apart == 0] == 1).all()
+
+
 def test_steps_ahead_are_geometric_in_a_long_episode():
     store, p = store_of([5000]), 0.2
     rows = torch.zeros(SAMPLES, dtype=torch.int64)

@@ -62,6 +62,17 @@ def test_whole_goals_are_the_states_whose_goals_they_are(store):
     assert torch.equal(batch.goals[0, :, 2:6], store.observations[rows])
 
 
+def test_success_rewards_goals_of_the_task_and_whole_states_only_themselves(store):
+    batch = trainer(store, p_state=0.5, reward="success", p_near=1.0).batch()
+    whole, rewarded = batch.goals[0, :, -1] == 1, batch.rewards[0] == 1
+    near = TASK.success(batch.next_observations[0, :, :2], batch.goals[0, :, :2])
+    next_row = batch.steps[0] == 1
+    assert torch.equal(rewarded, torch.where(whole, next_row, near))
+    assert (near & ~next_row & whole).any()
+    assert (near & ~next_row & ~whole).any()
+    assert torch.equal(batch.terminals, batch.rewards)
+
+
 @pytest.mark.parametrize("algo", [name for name in LEARNERS if name not in ("mbpo", "mopo")])
 def test_every_learner_takes_both_kinds_of_goals(store, algo):
     training = trainer(store, algo, p_state=0.5)

@@ -11,6 +11,7 @@ from curioplan.errors import ConfigError
 
 CriticLoss = Literal["squared", "cross-entropy"]
 Valuing = Literal["particles", "mean"]
+Evaluate = Literal["exact", "quick", "checked"]
 Preselect = Literal["nearest", "promising"]
 ExplorerName = Literal["disagreement", "novelty", "random", "value"]
 
@@ -242,6 +243,10 @@ class LearnConfig:
     p_near: float = 0.0
     """Share of the other goals that are the nearest of some random ones to what the state achieves: what
     looks near, and need not be, as behind a wall."""
+    reward: Literal["state", "success"] = "state"
+    """What is rewarded in the data: the very state that a goal was taken from, as in the paper, or whatever
+    passes the task's test of success. Where many states have one goal, as long as a block rests, the former
+    does not tell that it is reached already."""
     hindsight: bool = False
     """Whether targets are at least what the data show: γ^(k − 1) for a goal that the trajectory itself comes
     to after k steps. True of worlds without luck; elsewhere it takes luck for skill."""
@@ -303,8 +308,10 @@ class GraphConfig:
     """Scale of the exponential kernel on temporal distances."""
     max_distance: float = 500.0
     """Temporal distances are clipped here."""
-    evaluate: Literal["exact", "quick"] = "exact"
-    """What gives the lengths of edges: the learner's own networks, or the quick one trained along."""
+    evaluate: Evaluate = "exact"
+    """What gives the lengths of edges: the learner's own networks; the quick one trained along; or that one
+    with the shortest edges between vertices and to goals checked by the former, the longer of both
+    counting."""
     near_vertices: int = 100
     """Only this many vertices are looked at while planning; 0 looks at all."""
     preselect: Preselect = "nearest"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +44,7 @@ class Batch:
         actions: a_t, ``(batch, action)``.
         next_observations: s_{t+1}, ``(batch, observation)``.
         goals: The goals, ``(batch, goal)``.
-        rewards: 1 where the goal is s_{t+1} itself, else 0, ``(batch,)``.
+        rewards: 1 where the goal is reached with s_{t+1}, else 0, ``(batch,)``.
         terminals: Where the episode ends for this goal: as the rewards.
         goal_rows: The rows of the store whose achieved goals these are, ``(batch,)``.
         steps: How many steps ahead of s_t the goals lie in the same trajectory, −1 where they lie elsewhere,
@@ -67,6 +67,7 @@ def sample_batch(
     relabelling: Relabelling,
     generator: torch.Generator,
     among: Tensor | None = None,
+    success: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Batch:
     """Uniformly random transitions with relabelled goals.
 
@@ -74,8 +75,9 @@ def sample_batch(
     p_goal, and else that of a uniformly random state, or of the nearest of several such; reward and
     termination are 1 when g is the goal of the very state s_{t+1}, by its row, and 0 otherwise. A batch
     depends on the store and the generator's state alone, so a run that restores both goes on with the batches
-    it would have drawn. Given rows of transitions
-    ``among`` which to draw, such as a bootstrap, random goals are those of the states they lead to.
+    it would have drawn. Given rows of transitions ``among`` which to draw, such as a bootstrap, random goals
+    are those of the states they lead to. Given a test of ``success`` on achieved and desired goals, reward
+    and termination are also 1 wherever s_{t+1} passes it.
     """
     if among is None:
         rows = store.sample_rows(batch_size, generator)
@@ -83,14 +85,18 @@ def sample_batch(
         rows = among[torch.randint(len(among), (batch_size,), generator=generator, device=among.device)]
     goal_rows = sample_goal_rows(store, rows, relabelling, generator, among)
     observations, actions, next_observations = store.transitions_at(rows)
-    rewards = (goal_rows == rows + 1).float()
+    goals = store.achieved_goals.index_select(0, goal_rows)
+    reached = goal_rows == rows + 1
+    if success is not None:
+        reached |= success(store.achieved_goals.index_select(0, rows + 1), goals)
+    rewards = reached.float()
     last = store.last_rows.index_select(0, store.episode_of.index_select(0, rows))
     ahead = (goal_rows > rows) & (goal_rows <= last)
     return Batch(
         observations=observations,
         actions=actions,
         next_observations=next_observations,
-        goals=store.achieved_goals.index_select(0, goal_rows),
+        goals=goals,
         rewards=rewards,
         terminals=rewards.clone(),
         goal_rows=goal_rows,

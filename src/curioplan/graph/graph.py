@@ -63,7 +63,7 @@ class Graph:
             )
             chosen = candidates[draw_sparse(around, count, generator)]
         states, targets = store.observations[chosen], _targets(values, store, chosen, whole)
-        return cls(states, targets, values.distances(states, targets) + config.arrival)
+        return cls(states, targets, values.edges(states, targets) + config.arrival)
 
     @cached_property
     def between(self) -> Lengths:

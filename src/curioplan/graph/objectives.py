@@ -61,7 +61,8 @@ class Wayfinder:
         """The ways to a slot's goal."""
         if slot not in self._routes:
             goal = self.goals[slot : slot + 1]
-            self._routes[slot] = Routes(self.graph, self.lengths(self.graph.states, goal)[:, 0])
+            lengths = self.values.edges(self.graph.states, goal)[:, 0] + self.arrival
+            self._routes[slot] = Routes(self.graph, lengths)
         return self._routes[slot]
 
     def lengths(self, states: Tensor, targets: Tensor) -> Tensor:

@@ -187,7 +187,7 @@ def make_controller(name: str, parts: Parts) -> Controller:
         )
     uniform = sorb or name == "mbp+graph-uniform"
     graph_config = replace(config.graph, sampling="uniform") if uniform else config.graph
-    edges: Distances = values.quick if graph_config.evaluate == "quick" else values
+    edges = values.for_graph(graph_config.evaluate)
     graph = parts.graph(edges, graph_config)
 
     def objective(goals: Tensor) -> Objective:

@@ -19,7 +19,7 @@ from curioplan.errors import EnvError
 from curioplan.graph import AggregatedValue, GraphView, Wayfinder, view
 from curioplan.stages.control import Parts
 from curioplan.stages.episodes import begin_case
-from curioplan.values import Distances, Values
+from curioplan.values import Values
 
 ARRIVED = 0.1  # distance from the goal at which an expert trajectory ends
 
@@ -71,7 +71,7 @@ class OverGraph:
     """
 
     def __init__(self, parts: Parts, values: Values, config: GraphConfig, goal: tuple[float, ...]) -> None:
-        edges: Distances = values.quick if config.evaluate == "quick" else values
+        edges = values.for_graph(config.evaluate)
         self.gamma, self._arrival = values.gamma, config.arrival
         graph = parts.graph(edges, config)
         goals = torch.tensor([goal], dtype=torch.float32)

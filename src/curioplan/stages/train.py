@@ -128,9 +128,14 @@ class ValueTrainer:
     def _draw(self, relabelling: Relabelling, generator: torch.Generator, among: Tensor | None) -> Batch:
         """The batch of one learner."""
         store, size, problem = self.store, self.config.batch_size, self.learner.problem
-        batch = sample_batch(store, size, relabelling, generator, among)
+        success = self.task.success if self.config.reward == "success" else None
+        batch = sample_batch(store, size, relabelling, generator, among, success)
         if problem.whole:
             whole = torch.rand(size, generator=generator) < self.config.p_state
+            assert batch.steps is not None
+            # Only the very state is a whole state reached.
+            batch.rewards = torch.where(whole, (batch.steps == 1).float(), batch.rewards)
+            batch.terminals = batch.rewards.clone()
             batch.goals = problem.goals_of(batch.goals, store.observations[batch.goal_rows], whole)
         return batch
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from curioplan.config import from_dict
+from curioplan.config import Evaluate, from_dict
 from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.models.memory import Memory
 from curioplan.storage import load_tree, save_tree
@@ -23,6 +23,8 @@ _PAIRS = 8192
 """Pairs of states and goals evaluated at a time."""
 _QUICK_PAIRS = 2048
 """The same for the quick network, whose hidden layers then stay in cache."""
+_CHECKED = 0.25
+"""Share of the edges that are checked, the shortest: paths over longer ones are rare."""
 
 
 class Distances(Protocol):
@@ -32,6 +34,10 @@ class Distances(Protocol):
 
     def distances(self, states: Tensor, goals: Tensor) -> Tensor:
         """log_γ V(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
+        ...
+
+    def edges(self, states: Tensor, goals: Tensor) -> Tensor:
+        """The same for what is kept of a graph, and may take longer."""
         ...
 
     def task_goals(self, goals: Tensor) -> Tensor:
@@ -74,6 +80,10 @@ class Values:
             out[start : start + rows] = self.distance(*pairs).view(len(part), len(goals))
         return out
 
+    def edges(self, states: Tensor, goals: Tensor) -> Tensor:
+        """As `distances`."""
+        return self.distances(states, goals)
+
     @torch.no_grad()
     def distances_within(self, states: Tensor, goals: Tensor, limits: Tensor) -> Tensor:
         """As `distance`, (N,), but where it exceeds a limit, any number above that will do."""
@@ -101,16 +111,17 @@ class Values:
         """π(s; g) within the environment's bounds, (N, action_dim)."""
         return self.learner.act(states, goals)[0]
 
-    @property
-    def quick(self) -> QuickValues:
-        """The same values by the small network trained along.
+    def for_graph(self, evaluate: Evaluate) -> Distances:
+        """What gives a graph its lengths.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: It is to be the small network trained along, and there is none.
         """
+        if evaluate == "exact":
+            return self
         if "quick" not in self.learner.networks:
             raise ConfigError("These values have no quick network; train them with quick_units above 0.")
-        return QuickValues(self)
+        return CheckedValues(self) if evaluate == "checked" else QuickValues(self)
 
     @classmethod
     def load(cls, path: Path) -> Values:
@@ -149,6 +160,10 @@ class QuickValues:
             out[start : start + rows] = self._finish(hidden.relu_().flatten(0, 1)).view(len(part), -1)
         return functional.logsigmoid(out) / math.log(self.gamma)
 
+    def edges(self, states: Tensor, goals: Tensor) -> Tensor:
+        """As `distances`."""
+        return self.distances(states, goals)
+
     def task_goals(self, goals: Tensor) -> Tensor:
         """See `Values`."""
         return self._values.task_goals(goals)
@@ -164,6 +179,23 @@ class QuickValues:
             hidden = torch.addmm(bias, hidden, weight, out=buffer).relu_()
         weight, bias = self._layers[-1]
         return hidden @ weight[:, 0] + bias[0, 0]
+
+
+class CheckedValues(QuickValues):
+    """Quick distances, of which the shortest are checked by the learner's own where they are kept.
+
+    An edge that is too short misleads every path that takes it, one that is too long only those that need it.
+    """
+
+    def edges(self, states: Tensor, goals: Tensor) -> Tensor:
+        """As `distances`, of which the shortest are no shorter than the learner's own."""
+        lengths, goals = self.distances(states, goals), self.task_goals(goals)
+        limit = lengths.flatten().kthvalue(math.ceil(_CHECKED * lengths.numel())).values
+        rows, columns = torch.nonzero(lengths <= limit, as_tuple=True)
+        for row, column in zip(rows.split(_PAIRS), columns.split(_PAIRS), strict=True):
+            exact = self._values.distance(states[row], goals[column])
+            lengths[row, column] = torch.maximum(lengths[row, column], exact)
+        return lengths
 
 
 def save_values(path: Path, learner: Learner, number: int) -> None:
