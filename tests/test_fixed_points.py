@@ -132,3 +132,26 @@ def test_targets_are_no_less_than_what_the_data_show():
     torch.testing.assert_close(bounded, torch.maximum(plain, shown))
     assert (bounded > plain).any()
     assert torch.equal(bounded[batch.steps <= 0], plain[batch.steps <= 0])
+
+
+def test_targets_look_ahead_with_the_better_of_policy_and_data():
+    chain, kind = Chain(), learner_class("td3")
+    generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
+    batch = chain.batch(64, generators)
+    plain, better, without = (
+        kind(chain.problem, kind.Config(units=16, next_action=which), SEEDS)
+        for which in ("policy", "better", "better")
+    )
+    assert torch.equal(
+        without.targets(batch), plain.targets(batch)
+    )  # of no trajectory: nothing was done next
+    batch.next_actions = torch.rand(batch.actions.shape, generator=generators[0]) * 2 - 1
+    taken = better.q_logits(
+        batch.next_observations, batch.next_actions, batch.goals, "critic_target"
+    ).sigmoid()
+    plain = kind(chain.problem, kind.Config(units=16), SEEDS)
+    of_data = batch.rewards + chain.gamma * (1 - batch.terminals) * taken
+    of_policy, found = plain.targets(batch), better.targets(batch)
+    torch.testing.assert_close(found, torch.maximum(of_policy, of_data))
+    assert (found > of_policy).any()
+    assert (found > of_data + 1e-4).any()

@@ -102,6 +102,16 @@ def test_with_a_test_of_success_all_that_passes_is_rewarded():
     assert (batch.steps[apart == 0] == 1).all()
 
 
+def test_next_actions_are_those_of_the_trajectory_and_zero_at_its_end():
+    store = TrajectoryStore(1, 1, 1)
+    for length in (1, 4):
+        states = np.zeros((length + 1, 1))
+        store.add_episode(states, np.arange(1, length + 1)[:, None], states)
+    batch = sample_batch(store, 1000, Relabelling(), torch.Generator().manual_seed(11))
+    pairs = set(zip(batch.actions[:, 0].tolist(), batch.next_actions[:, 0].tolist(), strict=True))
+    assert pairs == {(1.0, 0.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 0.0)}
+
+
 def test_steps_ahead_are_geometric_in_a_long_episode():
     store, p = store_of([5000]), 0.2
     rows = torch.zeros(SAMPLES, dtype=torch.int64)

@@ -36,10 +36,9 @@ _CPU_PLANNER = PlannerConfig(
 _CPU_GRAPH = GraphConfig(
     through="states",
     arrival=1.0,
-    trust=1.25,
     candidates=10_000,
     density_goals=300,
-    evaluate="quick",
+    evaluate="checked",
     near_vertices=300,
 )
 _SMOKE_MODEL = replace(_CPU_MODEL, members=3, elites=2, layers=2, units=32, batch_size=64)
@@ -74,6 +73,7 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             critic_learning_rate=3e-4,
             cooldown=0.3,
             critic_loss="cross-entropy",
+            reward="success",
             p_state=0.5,
             quick_units=128,
             threads=1,  # two of them wait for each other wherever another program wants a core

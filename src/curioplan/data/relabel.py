@@ -49,6 +49,8 @@ class Batch:
         goal_rows: The rows of the store whose achieved goals these are, ``(batch,)``.
         steps: How many steps ahead of s_t the goals lie in the same trajectory, −1 where they lie elsewhere,
             ``(batch,)``; none for transitions that are of no trajectory.
+        next_actions: What the trajectory did next, a_{t+1}, and zeros where it ended, ``(batch, action)``;
+            none for transitions that are of no trajectory.
     """
 
     observations: Tensor
@@ -59,6 +61,7 @@ class Batch:
     terminals: Tensor
     goal_rows: Tensor
     steps: Tensor | None = None
+    next_actions: Tensor | None = None
 
 
 def sample_batch(
@@ -101,6 +104,7 @@ def sample_batch(
         terminals=rewards.clone(),
         goal_rows=goal_rows,
         steps=torch.where(ahead, goal_rows - rows, -1).float(),
+        next_actions=store.actions.index_select(0, rows + 1),
     )
 
 

@@ -252,6 +252,9 @@ class MBPO(TD3):
             terminals=reached,
             goal_rows=torch.where(future, -1, real.goal_rows[learner, other]),
             steps=torch.where(future, at - step, -1).float(),
+            next_actions=kept.actions[
+                learner, rollout, (step + 1).clamp(max=self.config.rollout_horizon - 1)
+            ],
         )
         return batch, uncertainty.mean(1)
 

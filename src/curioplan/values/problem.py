@@ -96,14 +96,19 @@ class Problem:
         """The batch with states and goals normalised and actions in [−1, 1]."""
         return Batch(
             observations=self.states.normalise(batch.observations),
-            actions=((batch.actions - self.middle) / self.half).clamp(-1, 1),
+            actions=self.unbounded(batch.actions),
             next_observations=self.states.normalise(batch.next_observations),
             goals=self.goals.normalise(batch.goals),
             rewards=batch.rewards,
             terminals=batch.terminals,
             goal_rows=batch.goal_rows,
             steps=batch.steps,
+            next_actions=None if batch.next_actions is None else self.unbounded(batch.next_actions),
         )
+
+    def unbounded(self, actions: Tensor) -> Tensor:
+        """Actions in [−1, 1] from those of the environment."""
+        return ((actions - self.middle) / self.half).clamp(-1, 1)
 
     def bounded(self, actions: Tensor) -> Tensor:
         """Actions of the environment from actions in [−1, 1]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class TD3Config(LearnConfig):
             # Goals further ahead and elsewhere, bounds on their values, and targets that follow fast: values
             # settle, where they else keep falling for as long as one trains.
             "hindsight": True,
+            "next_action": "better",
             "p_goal": 0.5,
             "p_near": 0.5,  # goals behind walls: that these are far is seldom seen otherwise
             "p_geometric": 0.05,
@@ -38,6 +39,9 @@ class TD3Config(LearnConfig):
     """Where that noise is clipped."""
     policy_delay: int = 2
     """Critic updates per update of the actor and of the target critics."""
+    next_action: Literal["policy", "better"] = "policy"
+    """What targets look ahead with: the policy's action, or the better of that and what the data did next,
+    which keeps values from falling with a policy that has yet to learn."""
     actor_objective: ActorObjective = "value"
     """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
 
@@ -49,7 +53,8 @@ class TD3(Learner):
 
         y = r + γ (1 − terminal) min_k Q'_k(s', π(s'; g) + ε; g),   ε = clip(N(0, 0.2), ±0.5),
 
-    with slowly following critics Q' and, as in the paper's code, the actor itself in place of a slow copy.
+    or, with `next_action` "better", the larger of this and what the data's own next action is worth. Q' are
+    slowly following critics; as in the paper's code, the actor itself stands in place of a slow copy.
     The actor climbs min_k Q_k(s, π(s; g); g), which is also the value V(s; g).
     """
 
@@ -83,6 +88,9 @@ class TD3(Learner):
         noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
         actions = (actions + noise).clamp_(-1, 1)
         future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
+        if self.config.next_action == "better" and batch.next_actions is not None:
+            taken = self.q_logits(batch.next_observations, batch.next_actions, batch.goals, "critic_target")
+            future = torch.maximum(future, taken.sigmoid_())
         return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
