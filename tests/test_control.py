@@ -10,6 +10,7 @@ import curioplan
 from curioplan.config import ExploreConfig, ReachConfig
 from curioplan.envs import make_env, make_task
 from curioplan.errors import ConfigError, CurioplanError
+from curioplan.graph import AggregatedValue, Wayfinder
 from curioplan.graph.objectives import aggregate, aggregate_pruned
 from curioplan.presets import preset
 from curioplan.stages.control import CONTROLLERS, Agent, Parts, make_controller
@@ -208,3 +209,22 @@ def test_pruned_aggregation_equals_that_of_all_edges(run, threshold):
     promise = lengths[0] + remaining
     pruned = aggregate_pruned(values, here, targets, remaining, threshold, promise, 1.0)
     assert torch.allclose(pruned, aggregate(lengths, remaining, threshold), rtol=1e-4)
+
+
+def test_exact_plans_evaluate_only_edges_that_can_win_and_find_the_same(run, monkeypatch):
+    parts = Parts(run, make_task("maze_umaze"), SMOKE, values_name="plain")
+    config = replace(SMOKE.graph, evaluate="exact", through="goals")
+    values, here, others = parts.values(), states(1)[0], states(60)
+    finder = Wayfinder(values, parts.graph(values, config), torch.tensor([GOAL]), arrival=1.0)
+    at = finder.locate(0, here)
+    remaining = torch.from_numpy(finder.routes(0).ways(at.threshold).remaining).float()
+    targets = torch.cat([finder.graph.targets, finder.goals])
+    lengths = finder.lengths(others, targets)
+    evaluated, within = [], values.distances_within
+    monkeypatch.setattr(
+        values, "distances_within", lambda *pairs: (evaluated.append(len(pairs[0])), within(*pairs))[1]
+    )
+    found = AggregatedValue(finder).distance(0, here, others, 10)
+    expected = aggregate(lengths, torch.cat([remaining, torch.zeros(1)]), at.threshold)
+    assert torch.allclose(found, expected, rtol=1e-4)
+    assert 0 < sum(evaluated) < lengths.numel() / 2

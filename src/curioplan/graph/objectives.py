@@ -180,6 +180,9 @@ class AggregatedValue:
         # The goal is one more vertex, with nothing left to go.
         left = torch.from_numpy(np.append(remaining[connected], 0.0)).float()
         targets = torch.cat([graph.targets[torch.from_numpy(connected)], find.goals[slot : slot + 1]])
+        if isinstance(find.values, Values):  # each edge costs an actor and two critics
+            promise = torch.from_numpy(np.append((here.from_here + remaining)[connected], here.direct))
+            return aggregate_pruned(find.values, others, targets, left, here.threshold, promise, find.arrival)
         return aggregate(find.lengths(others, targets), left, here.threshold)
 
     def preselected(self, here: Whereabouts, remaining: Lengths, horizon: int) -> Indices:
