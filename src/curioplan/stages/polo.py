@@ -162,7 +162,8 @@ class PoloExplorer(Explorer):
     def __init__(self, env: gym.Env, task: Task, config: PoloConfig) -> None:
         super().__init__(env, task, config)
         self.goals = known_goals(task).to(self.device)
-        self.learner = POLO(Problem.of(task, self.data), config.values.learner(config.seed), [config.seed])
+        learning = replace(config.values.learner(config.seed), device=config.device)
+        self.learner = POLO(Problem.of(task, self.data), learning, [config.seed])
         self.target_horizon = config.target_horizon or task.reach_horizon
         self.target_planner = Planner(
             config.target_planner,
