@@ -89,6 +89,8 @@ def fitted(store, updates=3):
 
 def learner(algo, store, seeds=(0, 1), **settings):
     kind = learner_class(algo)
+    if issubclass(kind, learner_class("td3")):
+        settings |= {"next_action": "better"}
     if issubclass(kind, learner_class("mbpo")):
         settings |= {"rollouts": 20, "rollout_every": 2, "buffer_size": 200}
     config = kind.Config(units=16, batch_size=16, quick_units=8, p_state=0.5, hindsight=True, **settings)
@@ -229,7 +231,7 @@ def test_training_goes_on_elsewhere_from_a_checkpoint(second, algo, back, tmp_pa
     assert same(kept.state(), resumed.state())
 
 
-@pytest.mark.parametrize("evaluate", ["exact", "quick"])
+@pytest.mark.parametrize("evaluate", ["exact", "quick", "checked"])
 def test_files_of_values_are_the_same_and_aggregate_alike_on_every_device(second, evaluate, tmp_path):
     found, files = [], []
     config = GraphConfig(vertices=12, candidates=100, density_goals=20, through="states", evaluate=evaluate)
@@ -240,7 +242,7 @@ def test_files_of_values_are_the_same_and_aggregate_alike_on_every_device(second
         save_values(files[-1], trained, 1)
     for store in (recorded(), recorded(second.device)):
         values = Values.load(files[0], store.device)
-        edges = values.quick if evaluate == "quick" else values
+        edges = values.for_graph(evaluate)
         graph = Graph.build(edges, store, config, 12, seed=0)
         finder = Wayfinder(edges, graph, store.achieved_goals[[5, 90]], arrival=1.0)
         objectives = [
