@@ -10,6 +10,7 @@ import curioplan
 ROOT = Path(curioplan.__file__).parent
 RANKS = {
     "errors": 0,
+    "devices": 1,
     "seeding": 0,
     "options": 1,
     "config": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
@@ -30,6 +31,12 @@ def _require(config: Any, rule: str, *names: str) -> None:
         value = getattr(config, name)
         if not (math.isfinite(value) and holds(value)):
             raise ConfigError(f"{name} must be {rule}, not {value}.")
+
+
+def _require_device(name: str) -> None:
+    """Refuse what names no device; whether this machine has it, a stage finds out when it begins."""
+    if not re.fullmatch(r"cpu|auto|cuda(:(0|[1-9]\d*))?", name):
+        raise ConfigError(f"device must be cpu, cuda, one of several as cuda:1, or auto, not {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,8 @@ class ExploreConfig:
     """Environment steps between checkpoints, which fall on the ends of episodes."""
     threads: int = 0
     """CPU threads to compute with; 0 takes all. Small networks are fastest with one."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, one of several as cuda:1, or auto, which is CUDA where there is one."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The dynamics ensemble."""
     planner: PlannerConfig = field(default_factory=PlannerConfig)
@@ -153,6 +162,7 @@ class ExploreConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        _require_device(self.device)
         _require(self, "at least 1", "steps", "warmup_steps", "learn_every", "checkpoint_every")
         _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step", "threads")
         if self.epochs == 0 and self.updates_per_step == 0:
@@ -180,11 +190,14 @@ class TrainModelConfig:
     """Updates between checkpoints."""
     threads: int = 0
     """CPU threads to compute with; 0 takes all. Small networks are fastest with one."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, one of several as cuda:1, or auto, which is CUDA where there is one."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The dynamics ensemble."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        _require_device(self.device)
         _require(self, "at least 1", "updates", "checkpoint_every")
         _require(self, "at least 0", "seed", "size", "threads")
         _require(self, "between 0 and 1", "cooldown", "held_out_episodes")
@@ -266,9 +279,12 @@ class LearnConfig:
     """Updates between figures of the values."""
     threads: int = 0
     """CPU threads to compute with; 0 takes all."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, one of several as cuda:1, or auto, which is CUDA where there is one."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        _require_device(self.device)
         _require(self, "at least 1", "seeds", "batch_size", "layers", "units")
         _require(self, "at least 1", "checkpoint_every", "figure_every", "quick_every")
         _require(self, "at least 0", "seed", "size", "updates", "threads", "quick_units")
@@ -370,11 +386,14 @@ class EvaluateConfig:
     """Cases planned in one batch, at most; each takes an environment of its own."""
     threads: int = 0
     """CPU threads to compute with; 0 takes all."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, one of several as cuda:1, or auto, which is CUDA where there is one."""
     reach: ReachConfig = field(default_factory=ReachConfig)
     """How goals are reached."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        _require_device(self.device)
         _require(self, "at least 1", "seeds", "together")
         _require(self, "at least 0", "seed", "threads")
 
@@ -406,11 +425,14 @@ class DiagnoseConfig:
     """Seed of everything that is drawn."""
     threads: int = 0
     """CPU threads to compute with; 0 takes all."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, one of several as cuda:1, or auto, which is CUDA where there is one."""
     graph: GraphConfig = field(default_factory=GraphConfig)
     """The aggregation graph."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        _require_device(self.device)
         _require(self, "at least 1", "sequences", "pool", "stride")
         _require(self, "at least 0", "seed", "horizon", "draws", "threads")
 

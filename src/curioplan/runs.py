@@ -35,6 +35,8 @@ from curioplan.storage import Checkpoint, Checkpoints, read_json, write_json
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+UNBOUND = ("device",)
+"""Settings with which a stage may be continued whatever they were: where it computes, not what."""
 PACKAGES = ("curioplan", "torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")
 
 
@@ -70,7 +72,7 @@ def open_stage(
         run: The run folder, made if need be.
         name: The stage's folder in it.
         env: The environment of the run.
-        config: The settings; those of an existing stage must be the same.
+        config: The settings; those of an existing stage must be the same, but for the device.
         may_grow: Fields that may be larger than before, such as the number of steps.
 
     Raises:
@@ -158,7 +160,7 @@ def _settle_config(folder: Path, config: StageConfig, may_grow: tuple[str, ...])
         stuck = [
             f"{field} ({old} there, {new} here)"
             for field, (old, new) in differing.items()
-            if not (field in may_grow and new > old)
+            if field not in UNBOUND and not (field in may_grow and new > old)
         ]
         if stuck:
             raise ConfigError(
@@ -167,6 +169,9 @@ def _settle_config(folder: Path, config: StageConfig, may_grow: tuple[str, ...])
             )
         if not differing:
             return
+        for field in differing.keys() & set(UNBOUND):
+            old, new = differing[field]
+            log.warning("The run continues with %s %s, not %s, so its bits may differ.", field, new, old)
     write_json(path, {"settings": wanted, "versions": versions()})
 
 

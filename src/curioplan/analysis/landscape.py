@@ -154,7 +154,7 @@ def draw_steps(axes: Axes, plan: FloorPlan, steps: Floats, scale: Normalize) -> 
 
 
 def _lag_figure(value: ValueFunction, task: Task, path: Path, store: TrajectoryStore, gamma: float) -> None:
-    generator = torch.Generator(store.device).manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     random = np.quantile(np.fmax(random_values(value, store, PAIRS, generator), LOWEST), QUARTILES)
     longest = int(store.episode_lengths.max())
     lags = np.unique(np.geomspace(1, longest, LAGS).round().astype(np.int64))

@@ -56,11 +56,11 @@ def model_error(
         actions = test.actions[starts + step - 1]
         means, _ = model.predict(imagined, actions)
         imagined = means[model.elites].mean(0)
-        straight = straight + torch.cat([straight, actions, torch.ones(len(starts), 1)], 1) @ linear
+        straight = straight + torch.cat([straight, actions, actions.new_ones(len(starts), 1)], 1) @ linear
         if step in horizons:
             real = truth[starts + step]
             change = (real - truth[starts]).square().mean(0)
-            chosen = torch.arange(truth.shape[1]) if dims is None else torch.tensor(list(dims))
+            chosen = torch.tensor(range(truth.shape[1]) if dims is None else dims, device=truth.device)
             chosen = chosen[change[chosen] > 1e-12]
             shares = [
                 ((guess - real).square().mean(0) / change)[chosen].mean() for guess in (imagined, straight)
@@ -87,7 +87,7 @@ def _fit_linear(store: TrajectoryStore) -> Tensor:
     """The least-squares map from (state, action, 1) to the change of state."""
     rows = store.transition_rows
     states, nexts = store.observations[rows], store.observations[rows + 1]
-    inputs = torch.cat([states, store.actions[rows], torch.ones(len(rows), 1)], 1).double()
+    inputs = torch.cat([states, store.actions[rows], states.new_ones(len(rows), 1)], 1).double()
     targets = (nexts - states).double()
-    ridge = 1e-6 * len(rows) * torch.eye(inputs.shape[1], dtype=torch.float64)
+    ridge = 1e-6 * len(rows) * torch.eye(inputs.shape[1], dtype=torch.float64, device=inputs.device)
     return torch.linalg.solve(inputs.T @ inputs + ridge, inputs.T @ targets).float()

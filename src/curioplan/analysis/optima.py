@@ -145,7 +145,7 @@ def find_optima(
     worth = _evaluate(values, states, goals)
     parts = []
     for part in _slices(len(states), max(1, ROWS // reach.sequences)):
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds[part]]
+        generators = [torch.Generator(states.device).manual_seed(seed) for seed in seeds[part]]
         reached = reach.sample(states[part], generators)
         parts.append(_escapes(values, worth[:, part], goals[part], reached))
     rival, escape = (np.concatenate(found, 1) for found in zip(*parts, strict=True))

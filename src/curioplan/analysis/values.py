@@ -121,7 +121,7 @@ def lagged_values(
     total = int(ends[-1]) if len(ends) else 0
     if total == 0:
         return np.zeros(0)
-    drawn = torch.randint(total, (pairs,), generator=generator, device=store.device)
+    drawn = torch.randint(total, (pairs,), generator=generator, device=generator.device).to(store.device)
     episode = torch.searchsorted(ends, drawn, right=True)
     rows = store.first_rows[episode] + drawn - (ends - starts)[episode]
     return evaluate(value, store.observations[rows], store.achieved_goals[rows + lag])
@@ -149,7 +149,8 @@ def along_path(value: ValueFunction, path: Tensor, goal: Tensor, gamma: float) -
 def _random_pairs(store: TrajectoryStore, pairs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     if not store.states:
         raise DataError("There are no states to value.")
-    rows, goal_rows = torch.randint(store.states, (2, pairs), generator=generator, device=store.device)
+    drawn = torch.randint(store.states, (2, pairs), generator=generator, device=generator.device)
+    rows, goal_rows = drawn.to(store.device)
     return store.observations[rows], store.achieved_goals[goal_rows]
 
 

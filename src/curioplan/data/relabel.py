@@ -80,12 +80,14 @@ def sample_batch(
     depends on the store and the generator's state alone, so a run that restores both goes on with the batches
     it would have drawn. Given rows of transitions ``among`` which to draw, such as a bootstrap, random goals
     are those of the states they lead to. Given a test of ``success`` on achieved and desired goals, reward
-    and termination are also 1 wherever s_{t+1} passes it.
+    and termination are also 1 wherever s_{t+1} passes it. A generator of another device draws there, and what
+    it has drawn is moved to where the data are.
     """
     if among is None:
         rows = store.sample_rows(batch_size, generator)
     else:
-        rows = among[torch.randint(len(among), (batch_size,), generator=generator, device=among.device)]
+        drawn = torch.randint(len(among), (batch_size,), generator=generator, device=generator.device)
+        rows = among[drawn.to(among.device)]
     goal_rows = sample_goal_rows(store, rows, relabelling, generator, among)
     observations, actions, next_observations = store.transitions_at(rows)
     goals = store.achieved_goals.index_select(0, goal_rows)
@@ -124,28 +126,30 @@ def sample_goal_rows(
     among: Tensor | None = None,
 ) -> Tensor:
     """The rows of one relabelled goal for each of ``rows``, which must not be final states."""
-    shape, device, p = rows.shape, rows.device, relabelling.p_geometric
+    shape, device, p = rows.shape, generator.device, relabelling.p_geometric
     future = torch.rand(shape, generator=generator, device=device) < relabelling.p_goal
     anywhere = _random_rows(store, shape, generator, among)
     if relabelling.p_near > 0:
         near = torch.rand(shape, generator=generator, device=device) < relabelling.p_near
         several = _random_rows(store, (*shape, _SEVERAL), generator, among)
-        anywhere = torch.where(near, _nearest(store.achieved_goals, rows, several), anywhere)
+        nearest = _nearest(store.achieved_goals, rows, several)
+        anywhere = torch.where(near.to(rows.device), nearest, anywhere)
     # One number at a time on a CPU, and yet faster than logarithms: those start threads for small batches,
     # which stalls where other processes want the cores.
     ahead = torch.ones(shape, dtype=torch.float64, device=device)
     if p < 1:
         ahead.geometric_(p, generator=generator).clamp_(max=store.states)
     last = store.last_rows.index_select(0, store.episode_of.index_select(0, rows))
-    return torch.where(future, torch.minimum(rows + ahead.long(), last), anywhere)
+    later = torch.minimum(rows + ahead.long().to(rows.device), last)
+    return torch.where(future.to(rows.device), later, anywhere)
 
 
 def _random_rows(
     store: TrajectoryStore, shape: tuple[int, ...], generator: torch.Generator, among: Tensor | None
 ) -> Tensor:
     """Rows of random states, or of those that transitions ``among`` lead to."""
-    count, device = (store.states, store.device) if among is None else (len(among), among.device)
-    drawn = torch.randint(count, shape, generator=generator, device=device)
+    count = store.states if among is None else len(among)
+    drawn = torch.randint(count, shape, generator=generator, device=generator.device).to(store.device)
     return drawn if among is None else among[drawn] + 1
 
 

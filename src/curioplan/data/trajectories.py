@@ -324,11 +324,14 @@ class TrajectoryStore:
         return copy
 
     def sample_rows(self, batch_size: int, generator: torch.Generator) -> Tensor:
-        """The rows from which uniformly random transitions start, with replacement, ``(batch,)``."""
+        """The rows from which uniformly random transitions start, with replacement, ``(batch,)``.
+
+        A generator of another device draws there, and what it has drawn is moved to where the store is.
+        """
         if not self._transitions:
             raise DataError("There are no transitions to sample from.")
-        drawn = torch.randint(self._transitions, (batch_size,), generator=generator, device=self.device)
-        return self._buffers["transition_rows"].index_select(0, drawn)
+        drawn = torch.randint(self._transitions, (batch_size,), generator=generator, device=generator.device)
+        return self._buffers["transition_rows"].index_select(0, drawn.to(self.device))
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Transitions:
         """Uniformly random transitions, with replacement."""

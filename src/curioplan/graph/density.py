@@ -14,6 +14,6 @@ def density(values: Distances, states: Tensor, goals: Tensor, scale: float, long
 
 
 def draw_sparse(density: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Indices of `count` different states, drawn with probability ∝ 1 / density, in order."""
-    weights = 1 / density.double().clamp(min=1e-12)
+    """Indices of `count` different states, drawn with probability ∝ 1 / density, in order; on the CPU."""
+    weights = 1 / density.double().cpu().clamp(min=1e-12)
     return torch.multinomial(weights / weights.max(), count, generator=generator).sort().values

@@ -39,7 +39,7 @@ class Graph:
 
         Args:
             values: The value function.
-            store: The data it was learned from.
+            store: The data it was learned from, on the device of the value function.
             config: Settings.
             vertices: How many, if the settings do not say; never more than there are states.
             seed: Of the draws.
@@ -56,19 +56,19 @@ class Graph:
             others = torch.randint(store.states, (config.density_goals,), generator=generator)
             around = density(
                 values,
-                store.observations[candidates],
+                store.observations[candidates.to(store.device)],
                 _targets(values, store, others, whole),
                 config.density_scale,
                 config.max_distance,
             )
             chosen = candidates[draw_sparse(around, count, generator)]
-        states, targets = store.observations[chosen], _targets(values, store, chosen, whole)
+        states, targets = store.observations[chosen.to(store.device)], _targets(values, store, chosen, whole)
         return cls(states, targets, values.edges(states, targets) + config.arrival)
 
     @cached_property
     def between(self) -> Lengths:
         """The lengths as an array, without the loops from a vertex to itself."""
-        lengths = self.lengths.double().numpy().copy()
+        lengths = self.lengths.double().cpu().numpy().copy()
         np.fill_diagonal(lengths, np.inf)
         return lengths
 
@@ -87,7 +87,7 @@ class Routes:
 
     def __init__(self, graph: Graph, to_goal: Tensor) -> None:
         self.graph = graph
-        self.to_goal: Lengths = to_goal.double().numpy()
+        self.to_goal: Lengths = to_goal.double().cpu().numpy()
         self.bottlenecks = bottlenecks(graph.between, self.to_goal)
         self._last: tuple[float, Ways] | None = None
 
@@ -123,5 +123,6 @@ class Routes:
 
 def _targets(values: Distances, store: TrajectoryStore, rows: Tensor, whole: bool) -> Tensor:
     """Dataset states as goals: their achieved goals, or whole."""
+    rows = rows.to(store.device)
     achieved = store.achieved_goals[rows]
     return values.whole_goals(store.observations[rows], achieved) if whole else values.task_goals(achieved)

@@ -26,7 +26,7 @@ class Whereabouts:
     """Where an episode stands on the graph.
 
     Attributes:
-        state: The state, (observation,).
+        state: The state, (observation,), on the CPU.
         from_here: d(s, v) to every vertex, (n,).
         direct: d(s, g).
         threshold: Edges longer than this are not trusted: the bottleneck, or somewhat more.
@@ -70,12 +70,13 @@ class Wayfinder:
         return self.values.distances(states, targets).add_(self.arrival)
 
     def locate(self, slot: int, state: Tensor) -> Whereabouts:
-        """Where a slot's episode is, now that it is in this state."""
+        """Where a slot's episode is, now that it is in this state, on the CPU."""
         known = self._here.get(slot)
         if known is not None and torch.equal(known.state, state):
             return known
-        lengths = self.lengths(state[None], self.graph.targets)[0].double().numpy()
-        direct = float(self.lengths(state[None], self.goals[slot : slot + 1])[0, 0])
+        here = state[None].to(self.goals.device)
+        lengths = self.lengths(here, self.graph.targets)[0].double().cpu().numpy()
+        direct = float(self.lengths(here, self.goals[slot : slot + 1])[0, 0])
         threshold = self.trust * self.routes(slot).threshold(lengths, direct)
         self._here[slot] = Whereabouts(state.clone(), lengths, direct, threshold)
         return self._here[slot]
@@ -95,14 +96,14 @@ def aggregate_pruned(
     Vertices are taken in the order of what they promise (m,), a few at a time. A state's edge to one is
     evaluated only if the rest of the way from there is shorter than the best way found so far.
     """
-    best = torch.full((len(states),), torch.inf)
+    best = torch.full((len(states),), torch.inf, device=states.device)
     order = promise.argsort()
     blocks = [order[:4], *order[4:].split(_BLOCK)]
     for block in blocks:
         left = remaining[block]
         limits = (best[:, None] - left - arrival).clamp_(max=threshold - arrival)
         row, column = torch.nonzero(limits > 0, as_tuple=True)
-        for part in torch.arange(len(row)).split(_PAIRS):
+        for part in torch.arange(len(row), device=row.device).split(_PAIRS):
             r, c = row[part], column[part]
             steps = values.distances_within(states[r], targets[block[c]], limits[r, c]) + arrival
             total = torch.where(steps <= threshold, steps + left[c], torch.inf)
@@ -163,7 +164,7 @@ class AggregatedValue:
     def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
         """See `Objective`."""
         finals = final_states(rollout, self.valuing)  # (B, P, K, obs)
-        now, horizon = rollout.states[:, 0, 0, 0], actions.shape[2]
+        now, horizon = rollout.states[:, 0, 0, 0].cpu(), actions.shape[2]
         gamma = self.wayfinder.values.gamma
         worth = [
             (gamma ** self.distance(slot, state, final.flatten(0, 1), horizon)).view(final.shape[:2]).mean(1)
@@ -172,16 +173,22 @@ class AggregatedValue:
         return torch.stack(worth)
 
     def distance(self, slot: int, state: Tensor, others: Tensor, horizon: int) -> Tensor:
-        """d̄(x, g), (N,), of states x (N, observation) that an episode may be in after `horizon` steps."""
-        find = self.wayfinder
+        """d̄(x, g), (N,), of states x (N, observation) that an episode may be in after `horizon` steps.
+
+        The state it is in now is on the CPU, where the ways are found; the others are wherever they are.
+        """
+        find, device = self.wayfinder, self.wayfinder.goals.device
         here, graph = find.locate(slot, state), find.graph
         remaining = find.routes(slot).ways(here.threshold).remaining
         connected = self.preselected(here, remaining, horizon)
         # The goal is one more vertex, with nothing left to go.
-        left = torch.from_numpy(np.append(remaining[connected], 0.0)).float()
-        targets = torch.cat([graph.targets[torch.from_numpy(connected)], find.goals[slot : slot + 1]])
+        others = others.to(device)
+        left = torch.from_numpy(np.append(remaining[connected], 0.0)).float().to(device)
+        near = graph.targets[torch.from_numpy(connected).to(device)]
+        targets = torch.cat([near, find.goals[slot : slot + 1]])
         if isinstance(find.values, Values):  # each edge costs an actor and two critics
             promise = torch.from_numpy(np.append((here.from_here + remaining)[connected], here.direct))
+            promise = promise.to(device)
             return aggregate_pruned(find.values, others, targets, left, here.threshold, promise, find.arrival)
         return aggregate(find.lengths(others, targets), left, here.threshold)
 
@@ -214,7 +221,7 @@ def view(finder: Wayfinder, slot: int, state: Tensor, limit: float | None = None
     path = routes.path(here.from_here, here.direct, threshold) or []
     graph = finder.graph
     remaining = routes.ways(threshold).remaining
-    return GraphView(graph.states.numpy(), graph.lengths.numpy(), threshold, path, remaining)
+    return GraphView(graph.states.cpu().numpy(), graph.lengths.cpu().numpy(), threshold, path, remaining)
 
 
 class NextSubgoal:
@@ -238,7 +245,8 @@ class NextSubgoal:
         """See `Objective`."""
         finals = final_states(rollout, self.valuing)
         values, worth = self.wayfinder.values, []
-        for slot, state, final in zip(slots.tolist(), rollout.states[:, 0, 0, 0], finals, strict=True):
+        now = rollout.states[:, 0, 0, 0].cpu()
+        for slot, state, final in zip(slots.tolist(), now, finals, strict=True):
             lengths = values.distances(final.flatten(0, 1), self.subgoal(slot, state)[None])[:, 0]
             worth.append((values.gamma**lengths).view(final.shape[:2]).mean(1))
         return torch.stack(worth)

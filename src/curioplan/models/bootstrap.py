@@ -15,6 +15,7 @@ class Bootstrap:
     When k training rows arrive, each member's list grows by k draws with replacement from these k, so that
     old draws never change and every stretch of the data is equally represented (a stratified bootstrap).
     A share of the rows, chosen at random on arrival, is held out and never trained on.
+    Lists and draws stay on the CPU whatever computes with them: only row numbers of a batch go elsewhere.
 
     Args:
         members: Number of lists.

@@ -57,10 +57,19 @@ class GaussianEnsemble:
         action_dim: Width of an action.
         config: Settings.
         seed: Seed of initial weights, bootstraps and batches.
+        device: Where the model computes, and the data must be.
     """
 
-    def __init__(self, observation_dim: int, action_dim: int, config: ModelConfig, seed: int = 0) -> None:
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        config: ModelConfig,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
         self.observation_dim, self.action_dim, self.config = observation_dim, action_dim, config
+        self.device = torch.device(device)
         self.generator = torch.Generator().manual_seed(seed)
         inputs = observation_dim + action_dim
         self.network = BatchedMLP(
@@ -70,13 +79,14 @@ class GaussianEnsemble:
             layers=config.layers,
             units=config.units,
             generator=self.generator,
+            device=device,
         )
-        self.inputs, self.changes = Normaliser(inputs), Normaliser(observation_dim)
+        self.inputs, self.changes = Normaliser(inputs, device), Normaliser(observation_dim, device)
         self.bootstrap = Bootstrap(config.members, config.held_out)
         self.elites = list(range(config.elites))
         self._low, self._high = math.exp(config.log_variance_min), math.exp(config.log_variance_max)
         # What squared deviations of all means and gates, in this order, count in the disagreement.
-        weights = torch.tensor([1.0, self._high**2]) / config.members
+        weights = torch.tensor([1.0, self._high**2], device=device) / config.members
         self._weights = weights.repeat_interleave(observation_dim).repeat(config.members)
         self._parameters = list(self.network.parameters())
         self._optimizer = torch.optim.Adam(
@@ -98,10 +108,11 @@ class GaussianEnsemble:
         states = observations[rows]
         self.inputs.update(torch.cat([states, actions[rows]], -1))
         self.changes.update(observations[rows + 1] - states)
-        self.bootstrap.add(rows, self.generator)
+        self.bootstrap.add(rows.cpu(), self.generator)
 
     def _batch(self, observations: Tensor, actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Normalised inputs and targets of transitions."""
+        rows = rows.to(self.device)
         states = observations[rows]
         inputs = self.inputs.normalise(torch.cat([states, actions[rows]], -1))
         return inputs, self.changes.normalise(observations[rows + 1] - states)
@@ -248,7 +259,7 @@ class GaussianEnsemble:
     def disagreement(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Intrinsic reward (N,) of states and actions; see `disagreement_`."""
         inputs = self.inputs.normalise(torch.cat([observations, actions], -1))
-        reward = torch.empty(len(inputs))
+        reward = torch.empty(len(inputs), device=self.device)
         for rows, parts in self.tiles(inputs, self.network.pack()):
             reward[rows] = self.disagreement_(parts)
         return reward

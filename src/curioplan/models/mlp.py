@@ -32,6 +32,8 @@ _TILE = 400_000
 """Activations of a hidden layer that the inference path computes at a time: 2000 rows of 200 units, one
 member after the other, or several members on few rows. Two such buffers stay in cache; the network then takes
 1.1 times as long as its products, against 1.25 with tiles of all seven members and more without tiles."""
+_TILE_ELSEWHERE = 40 * _TILE
+"""The same on other devices than CPUs, which want few and large products; it bounds memory alone."""
 _FEW = 128
 """Up to so many rows, transposing outputs is faster than computing them transposed."""
 _REGISTER = 16
@@ -55,7 +57,8 @@ class BatchedMLP(nn.Module):
         units: Units per hidden layer.
         activation: Activation of the hidden layers.
         generator: Source of the initial weights: normal with deviation 1 / (2 √inputs of the layer),
-            truncated at two deviations. Biases start at zero.
+            truncated at two deviations. Biases start at zero. It is a CPU's, whatever the device.
+        device: Where the weights live.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class BatchedMLP(nn.Module):
         units: int,
         activation: Activation = "silu",
         generator: torch.Generator | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
         super().__init__()
         if activation not in _ACTIVATIONS:
@@ -82,9 +86,10 @@ class BatchedMLP(nn.Module):
         for fan_in, fan_out in pairwise(widths):
             weight, std = torch.empty(members, fan_in, fan_out), 1 / (2 * math.sqrt(fan_in))
             nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
-            self.weights.append(nn.Parameter(weight))
-            self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out)))
-        self._memory = Memory()
+            self.weights.append(nn.Parameter(weight.to(device)))
+            self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out, device=device)))
+        self._memory = Memory(device)
+        self._tile = _TILE if torch.device(device).type == "cpu" else _TILE_ELSEWHERE
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (members, N, outputs), differentiable, of inputs (members, N, inputs) or (N, inputs)."""
@@ -137,7 +142,7 @@ class BatchedMLP(nn.Module):
     def infer(self, x: Tensor, members: Sequence[int] | None = None) -> Tensor:
         """As `forward`, without gradients, for some members or (default) all."""
         count, total = self.members if members is None else len(members), x.shape[-2]
-        if count * total * self.units <= 2 * _TILE:  # cutting would cost more than it saves
+        if count * total * self.units <= 2 * self._tile:  # cutting would cost more than it saves
             return self.apply_layers(x, self.select(members))
         out = x.new_empty(count, total, self.outputs)
         for rows, part in self.tiles(x, self.pack(members)):
@@ -158,8 +163,8 @@ class BatchedMLP(nn.Module):
         if x.shape[-1] == self.inputs:
             x = torch.cat([x, x.new_full((*x.shape[:-1], 1), CONSTANT)], -1)
         x = x.expand(members, -1, -1)
-        size = math.ceil(total / max(1, math.ceil(total * self.units / _TILE))) or 1
-        group = max(1, _TILE // (size * self.units))
+        size = math.ceil(total / max(1, math.ceil(total * self.units / self._tile))) or 1
+        group = max(1, self._tile // (size * self.units))
         groups = [slice(first, first + group) for first in range(0, members, group)]
         parts = [packed] if len(groups) == 1 else [_members(packed, g) for g in groups]
         for start in range(0, total, size):

@@ -16,6 +16,10 @@ class Normaliser(nn.Module):
     that does not vary has deviation 1 on the way in, so that it is centred and otherwise left alone, and
     `scale` 0 on the way back, so that nothing a network says of it is believed; an empty normaliser changes
     nothing. All state lies in buffers.
+
+    Args:
+        dim: Dimensions.
+        device: Where the buffers live, and the data will.
     """
 
     count: Tensor
@@ -27,16 +31,16 @@ class Normaliser(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, device: str | torch.device = "cpu") -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("mean64", torch.zeros(dim, dtype=torch.float64))
-        self.register_buffer("squares", torch.zeros(dim, dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros(dim))
-        self.register_buffer("std", torch.ones(dim))
-        self.register_buffer("scale", torch.ones(dim))
-        self.register_buffer("low", torch.full((dim,), -torch.inf))
-        self.register_buffer("high", torch.full((dim,), torch.inf))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64, device=device))
+        self.register_buffer("mean64", torch.zeros(dim, dtype=torch.float64, device=device))
+        self.register_buffer("squares", torch.zeros(dim, dtype=torch.float64, device=device))
+        self.register_buffer("mean", torch.zeros(dim, device=device))
+        self.register_buffer("std", torch.ones(dim, device=device))
+        self.register_buffer("scale", torch.ones(dim, device=device))
+        self.register_buffer("low", torch.full((dim,), -torch.inf, device=device))
+        self.register_buffer("high", torch.full((dim,), torch.inf, device=device))
 
     @torch.no_grad()
     def update(self, data: Tensor) -> None:
@@ -45,14 +49,14 @@ class Normaliser(nn.Module):
         if new == 0:
             return
         low, high = data.aminmax(dim=0)
-        first = int(self.count) == 0
-        self.low.copy_(low if first else torch.minimum(self.low, low))
-        self.high.copy_(high if first else torch.maximum(self.high, high))
+        before = int(self.count)
+        self.low.copy_(torch.minimum(self.low, low) if before else low)
+        self.high.copy_(torch.maximum(self.high, high) if before else high)
         data = data.double()
         mean = data.mean(0)
-        total = int(self.count) + new
+        total = before + new
         shift = mean - self.mean64
-        self.squares += (data - mean).square().sum(0) + shift.square() * (int(self.count) * new / total)
+        self.squares += (data - mean).square().sum(0) + shift.square() * (before * new / total)
         self.mean64 += shift * (new / total)
         self.count.fill_(total)
         std = (self.squares / total).sqrt()

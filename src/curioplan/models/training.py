@@ -25,7 +25,7 @@ def training_state(parameters: Sequence[nn.Parameter], optimizer: torch.optim.Ad
 def load_training_state(
     parameters: Sequence[nn.Parameter], optimizer: torch.optim.Adam, state: dict[str, Any]
 ) -> None:
-    """Takes over a `training_state`, in place.
+    """Takes over a `training_state`, in place, wherever the parameters live.
 
     Raises:
         ConfigError: It belongs to a network of another shape.
@@ -40,9 +40,9 @@ def load_training_state(
         parameter.data.copy_(state["parameters"][k])
         if state["step"]:
             optimizer.state[parameter] = {
-                "step": torch.tensor(float(state["step"])),
-                "exp_avg": state["first_moments"][k].clone(),
-                "exp_avg_sq": state["second_moments"][k].clone(),
+                "step": torch.tensor(float(state["step"]), device=parameter.device),
+                "exp_avg": state["first_moments"][k].to(parameter.device, copy=True),
+                "exp_avg_sq": state["second_moments"][k].to(parameter.device, copy=True),
             }
 
 

@@ -48,6 +48,8 @@ class Planner:
     Sequences whose particles spread beyond `variance_limit` rank below all others, by increasing spread:
     if too few remain, the least spread stand in. Values that are not finite rank last of all.
 
+    Everything but the finished plans, of which single actions are wanted, is where the bounds are.
+
     Args:
         config: Settings.
         horizon: Actions per sequence.
@@ -87,6 +89,7 @@ class Planner:
             kept = max(1, round(config.keep_fraction * self.elite_count))
             self.kept_count = min(kept, min(self.population_sizes) // 2)
         self.report: PlanReport | None = None
+        self.device = self.low.device
         self._generators: list[torch.Generator] = []
 
     @property
@@ -108,10 +111,10 @@ class Planner:
         """
         if slots is None:
             count, dim = len(seeds), len(self.low)
-            self._generators = [torch.Generator() for _ in seeds]
-            self._mean = torch.empty(count, self.horizon, dim)
+            self._generators = [torch.Generator(self.device) for _ in seeds]
+            self._mean = torch.empty(count, self.horizon, dim, device=self.device)
+            self._kept = torch.empty(count, self.kept_count, self.horizon, dim, device=self.device)
             self._plan = torch.empty(count, self.horizon, dim)
-            self._kept = torch.empty(count, self.kept_count, self.horizon, dim)
             self._age = torch.empty(count, dtype=torch.int64)
             slots = range(count)
         for slot, seed in zip(slots, seeds, strict=True):
@@ -123,11 +126,11 @@ class Planner:
         """The next action of each episode; plans where the last plan is used up (`replan_every`).
 
         Args:
-            states: Current states (B, obs).
+            states: Current states (B, obs), wherever they are.
             slots: The slots of these B episodes, each at most once; by default all.
 
         Returns:
-            Actions (B, act).
+            Actions (B, act), on the CPU.
         """
         if not self._generators:
             raise CurioplanError("The planner has no episodes: reset it with one seed per episode first.")
@@ -139,7 +142,7 @@ class Planner:
         age = self._age[index]
         due = (age < 0) | (age >= self.config.replan_every)
         if due.any():
-            self._replan(states[due].float(), index[due])
+            self._replan(states[due].to(self.device, torch.float32), index[due])
         age = self._age[index]
         self._age[index] += 1
         return self._plan[index, age]
@@ -174,7 +177,7 @@ class Planner:
                 self.report = self._describe(slots, rollout, values, top)
         mean = torch.clamp(mean, self.low, self.high)
         self._mean[slots] = mean
-        self._plan[slots] = mean if config.execute == "mean" else elites[:, 0]
+        self._plan[slots] = (mean if config.execute == "mean" else elites[:, 0]).cpu()
         self._kept[slots] = elites[:, : self.kept_count]
         self._age[slots] = 0
 
@@ -217,7 +220,9 @@ class Planner:
         """
         usable = torch.isfinite(values) & (spread <= self.config.variance_limit)
         some = usable.any(1, keepdim=True)
-        usable = torch.where(some, usable, torch.arange(values.shape[1]) == best[:, None])
+        usable = torch.where(
+            some, usable, torch.arange(values.shape[1], device=values.device) == best[:, None]
+        )
         worth = torch.where(usable & some, values.double(), 0.0)
         count = usable.sum(1, keepdim=True)
         mean = worth.sum(1, keepdim=True) / count
@@ -228,12 +233,12 @@ class Planner:
 
     @property
     def plans(self) -> Tensor:
-        """The last plan of every slot (slots, H, act)."""
+        """The last plan of every slot (slots, H, act), on the CPU."""
         return self._plan
 
     def _describe(self, slots: Tensor, rollout: Rollout, values: Tensor, top: Tensor) -> PlanReport:
         """The report of a population."""
-        states = rollout.states[torch.arange(len(slots)).unsqueeze(1), top]  # (B, E, K, H + 1, obs), a copy
+        states = _take(rollout.states, top)  # (B, E, K, H + 1, obs), a copy
         return PlanReport(
             slots,
             values.gather(1, top),
@@ -245,10 +250,11 @@ class Planner:
 
 def shift(sequence: Tensor, steps: int) -> Tensor:
     """A sequence (..., H, dim) moved `steps` ahead in time, its last entry repeated."""
-    index = torch.arange(steps, steps + sequence.shape[-2]).clamp(max=sequence.shape[-2] - 1)
+    length = sequence.shape[-2]
+    index = torch.arange(steps, steps + length, device=sequence.device).clamp(max=length - 1)
     return sequence[..., index, :]
 
 
 def _take(sequences: Tensor, index: Tensor) -> Tensor:
-    """Sequences (B, P, H, act) at (B, E)."""
-    return sequences[torch.arange(len(index)).unsqueeze(1), index]
+    """Sequences (B, P, …) at (B, E)."""
+    return sequences[torch.arange(len(index), device=index.device).unsqueeze(1), index]

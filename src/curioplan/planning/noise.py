@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @lru_cache(maxsize=32)
-def colouring_matrix(horizon: int, exponent: float) -> Tensor:
+def colouring_matrix(horizon: int, exponent: float, device: str | torch.device = "cpu") -> Tensor:
     """The matrix C (horizon, horizon) that turns white noise z into coloured noise z C.
 
     Multiplying the spectrum of white noise by f^(−exponent/2) is a circular convolution, hence a
@@ -20,7 +20,7 @@ def colouring_matrix(horizon: int, exponent: float) -> Tensor:
     frequencies = torch.arange(horizon // 2 + 1, dtype=torch.float64).clamp(min=1)
     kernel = torch.fft.irfft(frequencies.pow(-exponent / 2).to(torch.complex128), n=horizon)
     kernel /= kernel.norm()
-    return torch.stack([kernel.roll(shift) for shift in range(horizon)]).float()
+    return torch.stack([kernel.roll(shift) for shift in range(horizon)]).float().to(device)
 
 
 def coloured_noise(
@@ -29,11 +29,13 @@ def coloured_noise(
     """Gaussian noise of unit variance with power spectrum 1/f^exponent along the horizon.
 
     Returns:
-        Noise (episodes, count, horizon, dim), each episode's drawn from its own generator.
+        Noise (episodes, count, horizon, dim), each episode's drawn from its own generator, and there where
+        the generators are.
     """
-    white = torch.empty(len(generators), count, dim, horizon)
+    device = generators[0].device
+    white = torch.empty(len(generators), count, dim, horizon, device=device)
     for episode, generator in zip(white, generators, strict=True):
         episode.normal_(generator=generator)
     if exponent:
-        white = white @ colouring_matrix(horizon, exponent)
+        white = white @ colouring_matrix(horizon, exponent, device)
     return white.transpose(2, 3)

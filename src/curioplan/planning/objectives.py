@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -31,7 +32,8 @@ class Objective(Protocol):
         Args:
             rollout: What the model imagines for B episodes and P sequences.
             actions: The sequences (B, P, H, act).
-            slots: The planner's slot of each episode (B,), for objectives with a goal per episode.
+            slots: The planner's slot of each episode (B,), for objectives with a goal per episode; always on
+                the CPU.
 
         Returns:
             Values (B, P), larger is better; what is not finite ranks last.
@@ -184,6 +186,7 @@ class Novelty:
         outputs: Width of the random features.
         learning_rate: Step size of Adam.
         seed: Seed of both networks.
+        device: Where they live.
     """
 
     needs_disagreement = False
@@ -196,18 +199,26 @@ class Novelty:
         outputs: int = 32,
         learning_rate: float = 1e-3,
         seed: int = 0,
+        device: str | torch.device = "cpu",
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.target, self.predictor = (
             BatchedMLP(
-                1, observation_dim, outputs, layers=2, units=units, activation="relu", generator=generator
+                1,
+                observation_dim,
+                outputs,
+                layers=2,
+                units=units,
+                activation="relu",
+                generator=generator,
+                device=device,
             )
             for _ in range(2)
         )
         # Features of unit scale: the small initial weights of a trained network would make all states alike.
         for weight in self.target.weights:
             weight.data.mul_(2 * 2**0.5)
-        self.normaliser = Normaliser(observation_dim)
+        self.normaliser = Normaliser(observation_dim, device)
         self._optimizer = torch.optim.Adam(self.predictor.parameters(), lr=learning_rate, fused=True)
 
     def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
@@ -232,12 +243,13 @@ class Novelty:
         """
         inputs = self.normaliser.normalise(states)
         loss = (self.predictor(inputs) - self.target.infer(inputs)).square().mean()
-        if not torch.isfinite(loss):
+        value = loss.item()
+        if not math.isfinite(value):
             raise CurioplanError("The loss of the novelty network is not finite: are the visited states?")
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
-        return loss.item()
+        return value
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on exactly, as plain tensors, lists and numbers."""

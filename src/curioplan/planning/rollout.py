@@ -48,7 +48,8 @@ class Dynamics(Protocol):
         Args:
             states: Current states (B, obs).
             actions: Action sequences (B, P, H, act).
-            generators: Source of randomness of each episode; its result depends on no other.
+            generators: Source of randomness of each episode, where states and actions are; its result
+                depends on no other.
             disagreement: Whether the intrinsic reward is wanted.
 
         Returns:
@@ -73,7 +74,7 @@ class ModelRollout:
     data, widened by half of it on either side.
 
     Args:
-        ensemble: The model; its elites and weights are read at each rollout.
+        ensemble: The model; its elites and weights are read at each rollout, which is computed where it is.
         propagation: One of the above.
         particles: K for "ts1".
     """
@@ -88,7 +89,7 @@ class ModelRollout:
             raise ConfigError(f"Unknown propagation {propagation!r}; choose ts1, mean or shared.")
         self.ensemble, self.propagation = ensemble, propagation
         self._particles = particles
-        self._memory = Memory()
+        self._memory = Memory(ensemble.device)
 
     @property
     def particles(self) -> int:
@@ -104,7 +105,9 @@ class ModelRollout:
         """See `Dynamics`."""
         model, (episodes, sequences, horizon, _) = self.ensemble, actions.shape
         dim, particles, rows = model.observation_dim, self.particles, episodes * sequences * self.particles
-        hands = _Hands(len(model.elites), episodes, sequences * particles, dim, self.propagation != "mean")
+        hands = _Hands(
+            len(model.elites), episodes, sequences * particles, dim, self.propagation != "mean", model.device
+        )
         advance = self._all_members(hands) if disagreement else self._elites(hands)
         # Rows are (episode, sequence, particle); states and actions are normalised.
         state_mean, state_std = model.inputs.mean[:dim], model.inputs.std[:dim]
@@ -126,7 +129,7 @@ class ModelRollout:
         path[0].view(episodes, -1, dim)[:] = states.unsqueeze(1)
         blocks = path[1:].unflatten(1, (-1, many)).flatten(2).unbind()
         rewards = self._memory.get("rewards", horizon, rows)
-        spread = torch.zeros(episodes * sequences)
+        spread = torch.zeros(episodes * sequences, device=model.device)
         for action, following, reward in zip(steps, blocks, rewards.unbind(), strict=True):
             into_state.copy_(state)
             into_actions.copy_(action)
@@ -152,7 +155,8 @@ class ModelRollout:
     def _all_members(self, hands: _Hands) -> Advance:
         """Evaluates all members on every row."""
         model, dim, packed = self.ensemble, self.ensemble.observation_dim, self.ensemble.network.pack()
-        member_at = torch.tensor(model.elites).repeat_interleave(hands.places // hands.elites)
+        elites = torch.tensor(model.elites, device=model.device)
+        member_at = elites.repeat_interleave(hands.places // hands.elites)
 
         def advance(inputs: Tensor, place: Tensor, noise: Tensor, reward: Tensor) -> Tensor:
             changes = self._memory.get("changes", len(inputs), dim)
@@ -169,8 +173,9 @@ class ModelRollout:
         """Evaluates every elite on its own rows only, in one batch of equal shares."""
         model, dim = self.ensemble, self.ensemble.observation_dim
         packed = model.network.pack(model.elites)
-        row_at = torch.zeros(hands.places, dtype=torch.int64)  # where shares are not full, row 0 again
-        rows = torch.arange(hands.rows)
+        # Where shares are not full, row 0 again.
+        row_at = torch.zeros(hands.places, dtype=torch.int64, device=model.device)
+        rows = torch.arange(hands.rows, device=model.device)
 
         def advance(inputs: Tensor, place: Tensor, noise: Tensor, reward: Tensor) -> Tensor:
             row_at.scatter_(0, place, rows)
@@ -198,19 +203,21 @@ class _Hands:
     If deals are random, rows are numbered anew at every step, and there is noise on them.
     """
 
-    def __init__(self, elites: int, episodes: int, count: int, dim: int, random: bool) -> None:
+    def __init__(
+        self, elites: int, episodes: int, count: int, dim: int, random: bool, device: torch.device
+    ) -> None:
         self.elites, self.count, self.random = elites, count, random
         share = math.ceil(count / elites)
         self.rows, self.places = episodes * count, elites * episodes * share
-        in_hands = torch.arange(self.places).view(elites, episodes, share)
+        in_hands = torch.arange(self.places, device=device).view(elites, episodes, share)
         self._in_turn = in_hands.permute(1, 2, 0).reshape(episodes, -1)
-        self._noise = torch.zeros(episodes, dim, elites, share)
+        self._noise = torch.zeros(episodes, dim, elites, share, device=device)
 
     def deal(self, generators: Sequence[torch.Generator]) -> Tensor:
         """The place of every row (rows,), counted through all hands."""
         if not self.random:
             return self._in_turn[:, : self.count].flatten()
-        turns = [torch.randperm(self.count, generator=generator) for generator in generators]
+        turns = [torch.randperm(self.count, generator=each, device=each.device) for each in generators]
         return torch.cat([places[turn] for places, turn in zip(self._in_turn, turns, strict=True)])
 
     def noise(self, generators: Sequence[torch.Generator]) -> Tensor:

@@ -60,6 +60,12 @@ def add_folder(parser: ArgumentParser, text: str = "the run folder") -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help=text)
 
 
+def add_device(parser: ArgumentParser) -> None:
+    """Add the device, where it is no setting of a stage."""
+    text = "where to compute: cpu (the default), cuda, one of several as cuda:1, or auto"
+    parser.add_argument("--device", default="cpu", metavar="NAME", help=text)
+
+
 def _add_name(parser: ArgumentParser, usual: str, default: str = "") -> None:
     text = f"what to call the result (default: {usual})"
     parser.add_argument("--name", default=default, metavar="NAME", help=text)
@@ -79,6 +85,7 @@ def _add_run(parser: ArgumentParser, _: Sequence[str]) -> None:
     add("--seed", type=int, default=0, metavar="N", help="seed of everything random (default: 0)")
     add("--algo", default="td3", metavar="NAME", help="the learner (default: td3)")
     add("--video", action="store_true", help="film how planning over the graph reaches the goals")
+    add_device(parser)
     add_preset(parser)
 
 
@@ -95,6 +102,7 @@ def run(arguments: Namespace, say: Say) -> None:
         updates=arguments.updates,
         seed=arguments.seed,
         algo=arguments.algo,
+        device=arguments.device,
         video=arguments.video,
         say=say,
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from curioplan.config import GraphConfig, ReachConfig
 from curioplan.data import TrajectoryStore, gather
+from curioplan.devices import find_device
 from curioplan.envs import Task, make_task
 from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.graph import AggregatedValue, Graph, GraphView, NextSubgoal, Wayfinder, view
@@ -43,7 +44,10 @@ CONTROLLERS = (
 
 
 class Controller(Protocol):
-    """What acts for several episodes at once, each with a goal of its own."""
+    """What acts for several episodes at once, each with a goal of its own.
+
+    States, goals and actions pass to and fro on the CPU, wherever it computes.
+    """
 
     def reset(self, goals: Tensor, seeds: Sequence[int]) -> None:
         """Begin episodes: their goals (episodes, goal) and the seeds of all that is random in them."""
@@ -67,7 +71,7 @@ class ActorController:
 
     def act(self, states: Tensor, slots: Sequence[int] | None = None) -> Tensor:
         """See `Controller`."""
-        return self.values.act(states, self.goals if slots is None else self.goals[list(slots)])
+        return self.values.act(states, self.goals if slots is None else self.goals[list(slots)]).cpu()
 
 
 class PlanningController:
@@ -87,16 +91,16 @@ class PlanningController:
         config: ReachConfig,
         objective: Callable[[Tensor], Objective],
     ) -> None:
-        self._objective = objective
-        low, high = torch.tensor(task.action_low), torch.tensor(task.action_high)
+        self._objective, device = objective, model.device
+        low, high = (torch.tensor(bound, device=device) for bound in (task.action_low, task.action_high))
         planner = config.planner
         rollout = ModelRollout(model, planner.propagation, planner.particles)
-        unset = objective(torch.zeros(1, task.goal_dim))
+        unset = objective(torch.zeros(1, task.goal_dim, device=device))
         self.planner = Planner(planner, config.horizon or task.reach_horizon, low, high, rollout, unset)
 
     def reset(self, goals: Tensor, seeds: Sequence[int]) -> None:
         """See `Controller`."""
-        self.planner.objective = self._objective(goals)
+        self.planner.objective = self._objective(goals.to(self.planner.device))
         self.planner.reset(seeds)
 
     def act(self, states: Tensor, slots: Sequence[int] | None = None) -> Tensor:
@@ -119,10 +123,11 @@ class Parts:
     seed: int = 0
     values_name: str = ""
     model_name: str = ""
+    device: str = "cpu"
 
     def values(self) -> Values:
         """The value function."""
-        return Values.load(self.values_path())
+        return Values.load(self.values_path(), find_device(self.device))
 
     def values_path(self) -> Path:
         """Where the value function lies."""
@@ -130,7 +135,7 @@ class Parts:
 
     def model(self) -> GaussianEnsemble:
         """The dynamics model."""
-        return load_model(self.run, self.model_name)
+        return load_model(self.run, self.model_name, device=self.device)
 
     def data(self) -> TrajectoryStore:
         """The trajectories that the value function was learned from."""
@@ -144,12 +149,12 @@ class Parts:
 
     def graph(self, values: Distances, config: GraphConfig) -> Graph:
         """The graph of a value function, kept beside it once it was made."""
-        path = self.values_path()
+        path, device = self.values_path(), find_device(self.device)
         kept = path.parent / "graphs" / f"{path.stem}-{self._graph_key(path, config)}.safetensors"
         if kept.is_file():
-            return Graph(**load_tree(kept))
+            return Graph(**{name: part.to(device) for name, part in load_tree(kept).items()})
         seed = seed_for(self.config.seed, "graph")
-        graph = Graph.build(values, self.data(), config, self.task.graph_vertices, seed)
+        graph = Graph.build(values, self.data().to(device), config, self.task.graph_vertices, seed)
         kept.parent.mkdir(exist_ok=True)
         save_tree(kept, graph.state())
         return graph
@@ -223,6 +228,7 @@ class Agent:
         values: str = "",
         model: str = "",
         config: ReachConfig | None = None,
+        device: str = "cpu",
     ) -> Agent:
         """The agent of a trained run.
 
@@ -234,12 +240,14 @@ class Agent:
             values: The name of its training, if it was given one.
             model: The name of the dynamics model; by default exploration's.
             config: Settings; by default those of preset ``cpu`` for the environment.
+            device: Where to compute: ``cpu``, ``cuda``, one of several as ``cuda:1``, or ``auto``, which is
+                CUDA where there is one.
         """
+        find_device(device)
         env = str(read_run(Path(run))["env"])
         task, config = make_task(env), config or preset("cpu", ReachConfig, env)
-        return cls(
-            task, make_controller(controller, Parts(Path(run), task, config, algo, seed, values, model))
-        )
+        parts = Parts(Path(run), task, config, algo, seed, values, model, device)
+        return cls(task, make_controller(controller, parts))
 
     def reset(self, goal: ArrayLike, seed: int = 0) -> None:
         """Begin an episode: what is to be achieved, and the seed of the planner's noise."""

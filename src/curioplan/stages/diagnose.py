@@ -23,6 +23,7 @@ from curioplan.analysis.statistics import mean_interval
 from curioplan.analysis.values import evaluate, expected_value, implied_steps
 from curioplan.config import DiagnoseConfig, ReachConfig
 from curioplan.data import TrajectoryStore, coverage_figure, gather, summary
+from curioplan.devices import find_device
 from curioplan.envs import make_task
 from curioplan.errors import RunError
 from curioplan.options import nearest
@@ -84,7 +85,8 @@ def diagnose(run: str | Path, config: DiagnoseConfig | None = None, *, name: str
     env = str(read_run(run)["env"])
     task, config = make_task(env), config or preset("cpu", DiagnoseConfig, env)
     reach = ReachConfig(seed=config.draws, horizon=config.horizon, graph=config.graph)
-    parts = Parts(run, task, reach, config.algo, config.seed, config.values, config.model)
+    find_device(config.device)  # refuses before anything is written
+    parts = Parts(run, task, reach, config.algo, config.seed, config.values, config.model, config.device)
     folder = run / STAGE / stage_name(name or parts.values_path().parent.name)
     episodes = load_episodes(run, config.evaluations)
     with torch_threads(config.threads):
@@ -119,7 +121,8 @@ class Diagnosis:
         chosen = parts.values_path()
         files = sorted(chosen.parent.glob("seed-*.safetensors"), key=_number)
         self.seeds = [_number(path) for path in files]
-        self.values = [Values.load(path) for path in files]
+        self.device = find_device(config.device)
+        self.values = [Values.load(path, self.device) for path in files]
         self.chosen = self.values[files.index(chosen)]
         self.all_values = stacked([values.value for values in self.values])
         self.horizon = config.horizon or self.task.reach_horizon
@@ -149,12 +152,13 @@ class Diagnosis:
     def trajectories(self) -> dict[str, Any]:
         """T-local optima and non-monotonicity along each trajectory, and over successes and failures."""
         config, task = self.config, self.task
-        paths = [episode.outcome.observations for episode in self.episodes]
-        goals = torch.tensor([episode.outcome.goal for episode in self.episodes], dtype=torch.float32)
+        paths = [episode.outcome.observations.to(self.device) for episode in self.episodes]
+        wanted = [episode.outcome.goal for episode in self.episodes]
+        goals = torch.tensor(wanted, dtype=torch.float32, device=self.device)
         reach = RandomReach(
             ModelRollout(self.parts.model(), "shared"),
-            torch.tensor(task.action_low),
-            torch.tensor(task.action_high),
+            torch.tensor(task.action_low, device=self.device),
+            torch.tensor(task.action_high, device=self.device),
             self.horizon,
             config.sequences,
         )
@@ -164,7 +168,7 @@ class Diagnosis:
             self.all_values,
             [path[:: config.stride] for path in paths],
             goals,
-            self.store.observations[pool],
+            self.store.observations[pool].to(self.device),
             reach,
             generator,
         )
@@ -242,7 +246,8 @@ class Diagnosis:
                 seen.add_episode(*(rows.numpy() for rows in lived))
         if not seen.episodes:
             return None
-        errors = measure_errors(self.parts.model(), self.store, seen, self.task)
+        known, seen = self.store.to(self.device), seen.to(self.device)
+        errors = measure_errors(self.parts.model(), known, seen, self.task)
         model_error_figure(errors, self.folder / "model_error.png")
         return {what: [asdict(error) for error in found] for what, found in errors.items()}
 

@@ -193,7 +193,7 @@ class _Episode:
 
     def remember(self, elites: Tensor) -> None:
         """Keep where a plan (elites, H + 1, observation) leads."""
-        self.plans[len(self.actions)] = elites[:SHOWN_ELITES, :, :2].clone()
+        self.plans[len(self.actions)] = elites[:SHOWN_ELITES, :, :2].to("cpu", copy=True)
 
     def outcome(self) -> Outcome:
         """What became of it."""

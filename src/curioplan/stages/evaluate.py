@@ -19,6 +19,7 @@ from tqdm import tqdm
 from curioplan.analysis.statistics import CONFIDENCE, mean_interval
 from curioplan.config import EvaluateConfig, ReachConfig
 from curioplan.data import TrajectoryStore, gather
+from curioplan.devices import find_device
 from curioplan.envs import Case, Task, make_task
 from curioplan.errors import RunError
 from curioplan.presets import preset
@@ -47,6 +48,7 @@ def evaluate(
     cases: str = "",
     seeds: int = 1,
     config: ReachConfig | None = None,
+    device: str = "cpu",
     name: str = "",
     progress: bool = True,
 ) -> Path:
@@ -65,6 +67,8 @@ def evaluate(
             ``random:N`` for so many goals that the data achieve.
         seeds: How often each case is run, with seeds ``config.seed``, ``config.seed + 1``, …
         config: How goals are reached; by default as in preset ``cpu`` for the environment.
+        device: Where to compute: ``cpu``, ``cuda``, one of several as ``cuda:1``, or ``auto``, which is CUDA
+            where there is one.
         name: What to call the evaluation; by default after controller and values.
         progress: Whether to show a progress bar.
 
@@ -82,6 +86,7 @@ def evaluate(
         model=model,
         cases=cases,
         seeds=seeds,
+        device=device,
         reach=config or usual.reach,
     )
     return run_evaluation(run, settings, name=name, progress=progress)
@@ -90,9 +95,10 @@ def evaluate(
 def run_evaluation(run: str | Path, config: EvaluateConfig, *, name: str = "", progress: bool = True) -> Path:
     """As :func:`evaluate`, with all settings in one."""
     run = Path(run)
+    find_device(config.device)  # refuses before anything is written
     env = str(read_run(run)["env"])
-    task = make_task(env)
-    parts = Parts(run, task, config.reach, config.algo, config.seed, config.values, config.model)
+    task, reach = make_task(env), config.reach
+    parts = Parts(run, task, reach, config.algo, config.seed, config.values, config.model, config.device)
     name = stage_name(name or default_name(config))
     with torch_threads(config.threads):
         controller = make_controller(config.controller, parts)
@@ -215,7 +221,11 @@ class Evaluation:
             "cases": [_summary(outcome) for outcome in outcomes],
             "rate": sum(len(outcome.actions) for outcome in outcomes) / seconds if seconds else None,
             "duration": self.duration,
-            "machine": {"cores": os.cpu_count(), "threads": torch.get_num_threads()},
+            "machine": {
+                "cores": os.cpu_count(),
+                "threads": torch.get_num_threads(),
+                "device": str(find_device(config.device)),
+            },
             "versions": versions(),
         }
 

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from curioplan.analysis.exploration import exploration_figure
 from curioplan.config import ExploreConfig
 from curioplan.data import TrajectoryStore, save_minari
+from curioplan.devices import find_device
 from curioplan.envs import Task, make_env, make_task
 from curioplan.errors import ConfigError
 from curioplan.models import GaussianEnsemble
@@ -59,6 +60,7 @@ def explore_as(
     progress: bool = True,
 ) -> Path:
     """As :func:`explore`, with an explorer of some kind."""
+    find_device(config.device)  # refuses before anything is written
     with closing(make_env(env)) as world, torch_threads(config.threads):
         task = make_task(env, world)
         with open_stage(Path(out), STAGE, env, config, may_grow=("steps",)) as stage:
@@ -77,16 +79,21 @@ def explore_as(
 
 
 class Explorer:
-    """The state of an exploration: data, model, planner and counters."""
+    """The state of an exploration: data, model, planner and counters.
+
+    Steps are stored on the CPU, one by one; `data` is where the model learns from them.
+    """
 
     def __init__(self, env: gym.Env, task: Task, config: ExploreConfig) -> None:
         self.env, self.task, self.config = env, task, config
+        self.device = device = find_device(config.device)
         self.store = TrajectoryStore(task.observation_dim, task.goal_dim, task.action_dim)
+        self._copy = self.store.to(device)
         self.model = GaussianEnsemble(
-            task.observation_dim, task.action_dim, config.model, seed_for(config.seed, "model")
+            task.observation_dim, task.action_dim, config.model, seed_for(config.seed, "model"), device
         )
         self.novelty = (
-            Novelty(task.observation_dim, seed=seed_for(config.seed, "novelty"))
+            Novelty(task.observation_dim, seed=seed_for(config.seed, "novelty"), device=device)
             if config.explorer == "novelty"
             else None
         )
@@ -94,8 +101,8 @@ class Explorer:
         self.planner = Planner(
             planner,
             config.horizon or task.explore_horizon,
-            torch.tensor(task.action_low),
-            torch.tensor(task.action_high),
+            torch.tensor(task.action_low, device=device),
+            torch.tensor(task.action_high, device=device),
             ModelRollout(self.model, planner.propagation, planner.particles),
             self.novelty or Disagreement(),
         )
@@ -105,6 +112,13 @@ class Explorer:
         self.saved = self.saved_states = 0  # transitions and states that checkpoints hold
         self.visited: set[int] = set()
         self.metrics: dict[str, float | int | None] = {}
+
+    @property
+    def data(self) -> TrajectoryStore:
+        """All steps so far on the device: the store itself, or a copy there that is brought up to date."""
+        if self._copy.states < self.store.states:
+            self._copy.append_rows(self.store.rows(self._copy.states))
+        return self._copy
 
     def episode(self, bar: tqdm | None = None) -> None:
         """One episode: random at first, then towards disagreement, learning on the way."""
@@ -148,35 +162,38 @@ class Explorer:
 
     def learn_epochs(self) -> float:
         """Train on all data for some epochs, as the paper does before each episode."""
-        self._take_in()
+        data = self._take_in()
         if self.novelty is not None:
-            for _ in range(self.config.epochs * self.store.transitions // self.config.model.batch_size):
-                self._update_novelty()
-        return self.model.fit(self.store.observations, self.store.actions, self.config.epochs)
+            for _ in range(self.config.epochs * data.transitions // self.config.model.batch_size):
+                self._update_novelty(data)
+        return self.model.fit(data.observations, data.actions, self.config.epochs)
 
     def learn_updates(self, loss: float | None) -> float | None:
         """Take the updates that are due by now; their number does not depend on the amount of data."""
         due = int(self.config.updates_per_step * self.store.transitions) - self.updates
         if self.config.updates_per_step == 0 or due <= 0:
             return loss
-        self._take_in()
+        data = self._take_in()
         if self.novelty is not None:
             for _ in range(due):
-                self._update_novelty()
+                self._update_novelty(data)
         self.updates += due
-        return self.model.update(self.store.observations, self.store.actions, due)
+        return self.model.update(data.observations, data.actions, due)
 
-    def _take_in(self) -> None:
-        rows = self.store.transition_rows[self.learned :]
-        self.model.add(self.store.observations, self.store.actions, rows)
+    def _take_in(self) -> TrajectoryStore:
+        """Show the networks what is new in the data, and give all of them."""
+        data = self.data
+        rows = data.transition_rows[self.learned :]
+        self.model.add(data.observations, data.actions, rows)
         if self.novelty is not None:
-            self.novelty.add(self.store.observations[rows])
-        self.learned = self.store.transitions
+            self.novelty.add(data.observations[rows])
+        self.learned = data.transitions
+        return data
 
-    def _update_novelty(self) -> None:
+    def _update_novelty(self, data: TrajectoryStore) -> None:
         assert self.novelty is not None
-        rows = self.store.sample_rows(self.config.model.batch_size, self.generator)
-        self.novelty.update(self.store.observations[rows])
+        rows = data.sample_rows(self.config.model.batch_size, self.generator)
+        self.novelty.update(data.observations[rows])
 
     def measure(self, values: list[float], loss: float | None) -> None:
         """Metrics of the episode that has just ended."""
@@ -184,7 +201,8 @@ class Explorer:
         path = self.store.observations[first:].numpy()
         self.metrics = {"episode": self.store.episodes, "loss": loss}
         if self.model.bootstrap.held_out_count:
-            likelihood = self.model.select_elites(self.store.observations, self.store.actions)
+            data = self.data
+            likelihood = self.model.select_elites(data.observations, data.actions)
             self.metrics["likelihood"] = float(likelihood[self.model.elites].mean())
         if values:
             self.metrics["objective"] = float(np.mean(values))

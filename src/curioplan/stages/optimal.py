@@ -92,7 +92,7 @@ class OverGraph:
     def along(self, states: Tensor) -> Floats:
         """V̄ of each of the states (N, observation), seen from itself."""
         found = [self.seen_from(state)(state[None], state[None]) for state in states]
-        return torch.cat(found).double().numpy()
+        return torch.cat(found).double().cpu().numpy()
 
     def view(self, state: Tensor) -> GraphView:
         """The graph as it is seen from a state (observation,)."""

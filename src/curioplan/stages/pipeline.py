@@ -94,6 +94,7 @@ def run_pipeline(
     updates: int = 0,
     seed: int = 0,
     algo: str = "td3",
+    device: str = "cpu",
     video: bool = False,
     progress: bool = True,
     say: Callable[[str], None] | None = None,
@@ -110,6 +111,8 @@ def run_pipeline(
         updates: Gradient steps of the learner; 0 takes the preset's.
         seed: Seed of everything random.
         algo: The learner.
+        device: Where to compute: ``cpu``, ``cuda``, one of several as ``cuda:1``, or ``auto``, which is CUDA
+            where there is one.
         video: Whether to film the cases of the last controller.
         progress: Whether to show progress bars.
         say: Told before each stage what it does and what for.
@@ -117,16 +120,16 @@ def run_pipeline(
     Returns:
         The folder of every stage, by the stage's name.
     """
-    exploring = replace(preset(preset_name, ExploreConfig, env), seed=seed)
-    learning = replace(learner_config(algo, preset_name, env), seed=seed)
-    evaluating = preset(preset_name, EvaluateConfig, env)
+    exploring = replace(preset(preset_name, ExploreConfig, env), seed=seed, device=device)
+    learning = replace(learner_config(algo, preset_name, env), seed=seed, device=device)
+    evaluating = replace(preset(preset_name, EvaluateConfig, env), device=device)
     stages = pipeline(
         env,
         out,
         exploring=replace(exploring, steps=steps or exploring.steps),
         learning=replace(learning, updates=updates or learning.updates),
         evaluating=replace(evaluating, algo=algo, seed=seed, reach=replace(evaluating.reach, seed=seed)),
-        diagnosing=replace(preset(preset_name, DiagnoseConfig, env), algo=algo, seed=seed),
+        diagnosing=replace(preset(preset_name, DiagnoseConfig, env), algo=algo, seed=seed, device=device),
         video=video,
         progress=progress,
     )

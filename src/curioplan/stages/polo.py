@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from curioplan.analysis.landscape import landscape_figure
 from curioplan.config import ExploreConfig, ExplorerName, PlannerConfig
+from curioplan.data import TrajectoryStore
 from curioplan.envs import Task
 from curioplan.errors import ConfigError
 from curioplan.models.training import buffers
@@ -160,14 +161,15 @@ class PoloExplorer(Explorer):
 
     def __init__(self, env: gym.Env, task: Task, config: PoloConfig) -> None:
         super().__init__(env, task, config)
-        self.goals = known_goals(task)
-        self.learner = POLO(Problem.of(task, self.store), config.values.learner(config.seed), [config.seed])
+        self.goals = known_goals(task).to(self.device)
+        learning = replace(config.values.learner(config.seed), device=config.device)
+        self.learner = POLO(Problem.of(task, self.data), learning, [config.seed])
         self.target_horizon = config.target_horizon or task.reach_horizon
         self.target_planner = Planner(
             config.target_planner,
             self.target_horizon,
-            torch.tensor(task.action_low),
-            torch.tensor(task.action_high),
+            torch.tensor(task.action_low, device=self.device),
+            torch.tensor(task.action_high, device=self.device),
             ModelRollout(self.model, config.target_planner.propagation, config.target_planner.particles),
             self._worth(self._expected, self.goals),
         )
@@ -195,8 +197,9 @@ class PoloExplorer(Explorer):
 
     def episode(self, bar: tqdm | None = None) -> None:
         """One episode: random at first, then towards what may be worth most."""
-        self.goal = self.goals[self.goal_number(self.store.episodes)]
-        self.planner.objective = self._worth(self._optimistic, self.goal[None])
+        number = self.goal_number(self.store.episodes)
+        self.goal = self.goals[number].cpu()
+        self.planner.objective = self._worth(self._optimistic, self.goals[number : number + 1])
         super().episode(bar)
 
     def is_over(self, observation: Mapping[str, NDArray[Any]]) -> bool:
@@ -213,32 +216,33 @@ class PoloExplorer(Explorer):
 
     def update_values(self) -> None:
         """One step of the values, towards what acting or planning attains from states in the data."""
-        store, size = self.store, self.config.values.batch_size
-        rows = store.sample_rows(size, self.batches)
-        states = store.observations[rows]
+        data, size = self.data, self.config.values.batch_size
+        rows = data.sample_rows(size, self.batches)
+        states = data.observations[rows]
         if self.config.targets == "on-policy":  # what was done for one goal tells nothing of another
-            self.goal_number(store.episodes - 1)
-            goals = self.goals[torch.tensor(self.sought)[store.episode_of[rows]]]
-            targets = self.attained(rows, goals)
+            self.goal_number(data.episodes - 1)
+            goals = self.goals[torch.tensor(self.sought, device=self.device)[data.episode_of[rows]]]
+            targets = self.attained(data, rows, goals)
         else:
-            goals = self.goals[torch.randint(len(self.goals), (size,), generator=self.batches)]
+            drawn = torch.randint(len(self.goals), (size,), generator=self.batches)
+            goals = self.goals[drawn.to(self.device)]
             targets = self.attainable(states, goals)
         info = self.learner.regress(*self.learner.inputs(states, goals), targets)
         self.info = {f"values/{key}": float(value[0]) for key, value in info.items()}
 
-    def attained(self, rows: Tensor, goals: Tensor) -> Tensor:
+    def attained(self, data: TrajectoryStore, rows: Tensor, goals: Tensor) -> Tensor:
         """The returns (1, members, batch) that the data show from rows, with values at the horizon.
 
         An episode that ends before is continued by the values, too.
         """
-        store, horizon, gamma = self.store, self.target_horizon, self.learner.problem.gamma
-        last = store.last_rows[store.episode_of[rows]]
-        ahead = torch.minimum(rows[:, None] + torch.arange(1, horizon + 1), last[:, None])
-        met = self.task.success(store.achieved_goals[ahead], goals[:, None])
+        horizon, gamma = self.target_horizon, self.learner.problem.gamma
+        last = data.last_rows[data.episode_of[rows]]
+        ahead = rows[:, None] + torch.arange(1, horizon + 1, device=rows.device)
+        met = self.task.success(data.achieved_goals[torch.minimum(ahead, last[:, None])], goals[:, None])
         reached, first = met.any(1), met.to(torch.uint8).argmax(1)
         steps = (last - rows).clamp(max=horizon)
         discount = gamma ** torch.where(reached, first, steps).float()
-        future = self.learner.target_values(store.observations[rows + steps], goals)
+        future = self.learner.target_values(data.observations[rows + steps], goals)
         return torch.where(reached, discount, discount * future)
 
     def attainable(self, states: Tensor, goals: Tensor) -> Tensor:
@@ -248,8 +252,9 @@ class PoloExplorer(Explorer):
         planner.objective = worth
         planner.reset(seeds)
         planner.act(states)
-        generators = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
-        rollout = planner.dynamics.rollout(states, planner.plans[:, None], generators, disagreement=False)
+        plans = planner.plans.to(self.device)
+        generators = [torch.Generator(self.device).manual_seed(seed + 1) for seed in seeds]
+        rollout = planner.dynamics.rollout(states, plans[:, None], generators, disagreement=False)
         paths = rollout.states[:, 0]  # (batch, particles, H + 1, obs)
         wanted = goals[:, None].expand(*paths.shape[:2], -1)
         reached, discount = worth.arrivals(paths[..., 1:, :], wanted)
@@ -260,9 +265,9 @@ class PoloExplorer(Explorer):
     def measure(self, values: list[float], loss: float | None) -> None:
         """Also whether the goal was reached; and take the episode into the statistics of the values."""
         super().measure(values, loss)
-        first, problem = int(self.store.first_rows[-1]), self.learner.problem
-        problem.states.update(self.store.observations[first:])
-        problem.goals.update(self.store.achieved_goals[first:])
+        first, problem, data = int(self.store.first_rows[-1]), self.learner.problem, self.data
+        problem.states.update(data.observations[first:])
+        problem.goals.update(data.achieved_goals[first:])
         reached = bool(self.task.success(self.store.achieved_goals[-1], self.goal))
         if values:  # the return of a whole plan, of which there is no share per step
             self.metrics["objective"] = float(np.mean(values)) * self.planner.horizon

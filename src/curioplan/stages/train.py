@@ -16,6 +16,7 @@ from curioplan.analysis.values import ValueFunction, calibration, rank_correlati
 from curioplan.config import LearnConfig
 from curioplan.data import Batch, Relabelling, TrajectoryStore, gather, sample_batch
 from curioplan.data.relabel import stack_batches
+from curioplan.devices import find_device
 from curioplan.envs import Task, make_task
 from curioplan.errors import ConfigError, EnvError, RunError
 from curioplan.models import GaussianEnsemble
@@ -65,11 +66,13 @@ def train(
     env = run_environment(run, env, config.data if config else "")
     config = config or learner_config(algo, env=env)
     name = stage_name(name or default_name(config))
-    task = make_task(env)
+    device, task = find_device(config.device), make_task(env)
     keep_memory()
     with torch_threads(config.threads):
-        store = gather(config.data, run / "explore" / "data", task, size=config.size, seed=config.seed)
-        model = load_model(run, config.model) if learner_class(algo).needs_model else None
+        own = run / "explore" / "data"
+        store = gather(config.data, own, task, size=config.size, seed=config.seed).to(device)
+        needed = learner_class(algo).needs_model
+        model = load_model(run, config.model, device=config.device) if needed else None
         with open_stage(run, f"{STAGE}/{name}", env, config) as stage:
             trainer = ValueTrainer(store, task, config, model)
             trainer.resume(stage)
@@ -90,7 +93,8 @@ def train(
 class ValueTrainer:
     """The state of a training: learners and the sources of their batches.
 
-    Each learner draws batches of its own, from all trajectories or from its own resample of them.
+    Each learner draws batches of its own, from all trajectories or from its own resample of them. Everything
+    is where the store is but the generators: checkpoints fit any device.
     """
 
     def __init__(
@@ -131,7 +135,7 @@ class ValueTrainer:
         success = self.task.success if self.config.reward == "success" else None
         batch = sample_batch(store, size, relabelling, generator, among, success)
         if problem.whole:
-            whole = torch.rand(size, generator=generator) < self.config.p_state
+            whole = (torch.rand(size, generator=generator) < self.config.p_state).to(store.device)
             assert batch.steps is not None
             # Only the very state is a whole state reached.
             batch.rewards = torch.where(whole, (batch.steps == 1).float(), batch.rewards)
@@ -254,7 +258,7 @@ def resample_trajectories(store: TrajectoryStore, seed: int) -> Tensor:
     """Rows of the transitions of as many trajectories as there are, drawn with replacement."""
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randint(store.episodes, (store.episodes,), generator=generator)
-    times = torch.bincount(chosen, minlength=store.episodes)
+    times = torch.bincount(chosen, minlength=store.episodes).to(store.device)
     rows = store.transition_rows
     return rows.repeat_interleave(times[store.episode_of[rows]])
 
@@ -288,6 +292,8 @@ def _trainings(run: Path, algo: str, seed: int) -> list[Path]:
     return found
 
 
-def load_values(run: str | Path, algo: str = "td3", seed: int = 0, name: str = "") -> Values:
-    """A run's value function, as :func:`find_values` finds it."""
-    return Values.load(find_values(run, algo, seed, name))
+def load_values(
+    run: str | Path, algo: str = "td3", seed: int = 0, name: str = "", *, device: str = "cpu"
+) -> Values:
+    """A run's value function, as :func:`find_values` finds it, on a device."""
+    return Values.load(find_values(run, algo, seed, name), find_device(device))

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from curioplan.analysis.model_error import ModelError, model_error, model_error_figure
 from curioplan.config import ModelConfig, TrainModelConfig, from_dict
 from curioplan.data import TrajectoryStore, gather
+from curioplan.devices import find_device
 from curioplan.envs import Task, make_task
 from curioplan.errors import RunError
 from curioplan.models import GaussianEnsemble
@@ -59,10 +60,10 @@ def train_model(
     run, folder = Path(run), f"{STAGE}/{stage_name(name)}"
     env = run_environment(run, env, config.data if config else "")
     config = config or preset("cpu", TrainModelConfig, env)
-    task = make_task(env)
+    device, task = find_device(config.device), make_task(env)
     with torch_threads(config.threads):
         store = gather(config.data, run / "explore" / "data", task, size=config.size, seed=config.seed)
-        known, unseen = split_episodes(store, config.held_out_episodes)
+        known, unseen = (part.to(device) for part in split_episodes(store, config.held_out_episodes))
         with open_stage(run, folder, env, config) as stage:
             trainer = ModelTrainer(known, config)
             trainer.resume(stage)
@@ -83,7 +84,11 @@ class ModelTrainer:
     def __init__(self, store: TrajectoryStore, config: TrainModelConfig) -> None:
         self.store, self.config = store, config
         self.model = GaussianEnsemble(
-            store.observation_dim, store.action_dim, config.model, seed_for(config.seed, "model")
+            store.observation_dim,
+            store.action_dim,
+            config.model,
+            seed_for(config.seed, "model"),
+            store.device,
         )
         self.model.add(store.observations, store.actions, store.transition_rows)
         self.fingerprint = fingerprint(store)
@@ -180,9 +185,9 @@ def find_model(run: str | Path, name: str = "") -> Path:
     raise RunError(f"{run} has no model from exploration, which would leave one at its end; {others}.")
 
 
-def load_model(run: str | Path, name: str = "") -> GaussianEnsemble:
-    """A run's model, as :func:`find_model` finds it."""
-    path = find_model(run, name)
+def load_model(run: str | Path, name: str = "", *, device: str = "cpu") -> GaussianEnsemble:
+    """A run's model, as :func:`find_model` finds it, on a device."""
+    place, path = find_device(device), find_model(run, name)
     saved = read_json(path.parent / "config.json")
     try:
         config = from_dict(ModelConfig, saved["settings"]["model"])
@@ -193,7 +198,7 @@ def load_model(run: str | Path, name: str = "") -> GaussianEnsemble:
     state = load_tree(path)
     try:
         dim = len(state["changes"]["mean"])
-        model = GaussianEnsemble(dim, len(state["inputs"]["mean"]) - dim, config)
+        model = GaussianEnsemble(dim, len(state["inputs"]["mean"]) - dim, config, device=place)
         model.load(state)
     except (KeyError, TypeError, RuntimeError):  # what torch raises where buffers are missing
         raise RunError(f"{path} is of another version of curioplan; train the model again.") from None
@@ -204,7 +209,7 @@ def fingerprint(store: TrajectoryStore) -> str:
     """A checksum of all trajectories."""
     digest = hashlib.sha256()
     for rows in store.rows(0, store.states).values():
-        digest.update(rows.numpy().tobytes())
+        digest.update(rows.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from curioplan.config import DiagnoseConfig, ExploreConfig, ReachConfig, StageConfig, TrainModelConfig
 from curioplan.options import with_field
 from curioplan.presets import preset
+from curioplan.runs import UNBOUND
 
 FOLDER, SETTINGS = "$folder", "$settings"
 STAGES: dict[str, Any] = {
@@ -78,6 +79,14 @@ def resolve_settings(given: Mapping[str, Any]) -> StageConfig:
     for name, value in given["changed"].items():
         start = with_field(start, name, value)
     return start
+
+
+def anywhere(arguments: Any) -> Any:
+    """Arguments without the settings that say where is computed: of the same result, wherever that was."""
+    if isinstance(arguments, Mapping):
+        kept = {key: value for key, value in arguments.items() if key not in UNBOUND}
+        return {key: anywhere(value) for key, value in kept.items()}
+    return [anywhere(value) for value in arguments] if isinstance(arguments, list) else arguments
 
 
 def folders(arguments: Any) -> list[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from curioplan.errors import RunError
+from curioplan.studies.arguments import anywhere
 from curioplan.studies.records import read_record
 
 
@@ -86,8 +87,8 @@ class Job:
         return "/".join(part for part in self.name.split("/") if not part.isdigit())
 
     def work(self) -> dict[str, Any]:
-        """What determines the result, apart from the jobs it needs."""
-        return {"call": self.call, "arguments": dict(self.arguments)}
+        """What determines the result, apart from the jobs it needs; not where it is computed."""
+        return {"call": self.call, "arguments": anywhere(self.arguments)}
 
 
 class Plan:

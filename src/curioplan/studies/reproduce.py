@@ -10,7 +10,7 @@ from pathlib import Path
 
 from curioplan.config import differences
 from curioplan.errors import ConfigError
-from curioplan.studies.arguments import complete_settings
+from curioplan.studies.arguments import anywhere, complete_settings
 from curioplan.studies.backends import Backend
 from curioplan.studies.catalogue import Study
 from curioplan.studies.execute import execute
@@ -85,7 +85,8 @@ def _warn_of_changed_settings(plan: Plan, folder: Path) -> None:
     """Say where finished jobs had other settings than their presets now have."""
     for job in plan.jobs.values():
         record = plan.record(folder, job.name)
-        changed = differences(record["settings"], complete_settings(job.arguments)) if record else {}
+        now = anywhere(complete_settings(job.arguments))
+        changed = differences(anywhere(record["settings"]), now) if record else {}
         if changed:
             name, (old, new) = next(iter(changed.items()))
             log.warning(

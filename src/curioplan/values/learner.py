@@ -34,7 +34,8 @@ class Learner(ABC):
     Everything a learner computes depends on its own seed and its own batches alone, so it comes out as if
     it had been trained by itself, up to the order of floating-point sums. Networks work on normalised
     states and goals and on actions in [−1, 1]; what `value` and `act` take and give is in the units of the
-    environment.
+    environment. Networks live where the problem's statistics are; random numbers are drawn on the CPU and
+    moved there, so that checkpoints fit any device.
 
     Args:
         problem: Dimensions and statistics.
@@ -61,6 +62,7 @@ class Learner(ABC):
             raise ConfigError(
                 f"{config.algo} needs a dynamics model: explore makes one, and so does train-model."
             )
+        self.device = problem.device
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.updates = 0
         self.networks: dict[str, BatchedMLP] = {}
@@ -117,11 +119,15 @@ class Learner(ABC):
         return self.problem.bounded(self.policy(*self.inputs(states, goals)))
 
     def inputs(self, states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """States and goals (N, ·) as networks take them: normalised, for each learner (learners, N, ·)."""
+        """States and goals (N, ·) as networks take them: normalised, for each learner (learners, N, ·).
+
+        They may come from another device.
+        """
         shape = (len(self.seeds), -1, -1)
+        states, goals = states.to(self.device), self.problem.task_goals(goals.to(self.device))
         return (
             self.problem.states.normalise(states).expand(shape),
-            self.problem.goals.normalise(self.problem.task_goals(goals)).expand(shape),
+            self.problem.goals.normalise(goals).expand(shape),
         )
 
     def distil(self, batch: Batch) -> Info:
@@ -149,7 +155,7 @@ class Learner(ABC):
         make = partial(
             BatchedMLP, layers=self.config.layers, units=units or self.config.units, activation="relu"
         )
-        network = make(len(self.seeds) * heads, inputs, outputs)
+        network = make(len(self.seeds) * heads, inputs, outputs, device=self.device)
         for k, generator in enumerate(self.generators):
             own = make(heads, inputs, outputs, generator=generator)
             for mine, theirs in zip(network.parameters(), own.parameters(), strict=True):
@@ -246,7 +252,10 @@ class Learner(ABC):
         total.backward()
         for optimizer in optimizers:
             optimizer.step()
-            _settle(optimizer)
+            if (
+                self.device.type == "cpu"
+            ):  # alone slow with such numbers, and it knows its step without waiting
+                _settle(optimizer)
 
     def scale_rates(self, factor: float) -> None:
         """Set all learning rates to this multiple of their settings."""
@@ -256,7 +265,7 @@ class Learner(ABC):
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers (learners, *shape), from each learner's own generator."""
-        return torch.stack([torch.randn(*shape, generator=each) for each in self.generators])
+        return torch.stack([torch.randn(*shape, generator=each) for each in self.generators]).to(self.device)
 
     # Checkpoints
 

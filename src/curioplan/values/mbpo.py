@@ -75,8 +75,8 @@ class Rollouts:
 class RolloutMemory:
     """The last rollouts of every learner, in rings of a fixed capacity that take memory as they fill."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity, self.added = capacity, 0
+    def __init__(self, capacity: int, device: str | torch.device = "cpu") -> None:
+        self.capacity, self.device, self.added = capacity, device, 0
         self._rings: dict[str, Tensor] = {}
 
     @property
@@ -94,7 +94,7 @@ class RolloutMemory:
         content = {entry.name: getattr(new, entry.name) for entry in fields(new)}
         if not self._rings:
             self._rings = self._room(content)
-        slots = (self.added + torch.arange(new.states.shape[1])) % self.capacity
+        slots = (self.added + torch.arange(new.states.shape[1], device=self.device)) % self.capacity
         for name, part in content.items():
             self._rings[name][:, slots] = part
         self.added += len(slots)
@@ -102,7 +102,8 @@ class RolloutMemory:
     def _room(self, like: dict[str, Tensor]) -> dict[str, Tensor]:
         # The system backs pages only once they are written to, so that empty rings cost nothing.
         return {
-            name: part.new_empty(len(part), self.capacity, *part.shape[2:]) for name, part in like.items()
+            name: part.new_empty(len(part), self.capacity, *part.shape[2:], device=self.device)
+            for name, part in like.items()
         }
 
     def state(self) -> dict[str, Any]:
@@ -155,7 +156,7 @@ class MBPO(TD3):
             )
         super().set_up()
         self.goal_dims = list(problem.goal_indices)
-        self.memory = RolloutMemory(config.buffer_size // config.rollout_horizon)
+        self.memory = RolloutMemory(config.buffer_size // config.rollout_horizon, self.device)
         self.recent: deque[tuple[Tensor, Tensor]] = deque()
 
     def update(self, batch: Batch) -> Info:
@@ -184,7 +185,7 @@ class MBPO(TD3):
         config, problem = self.config, self.problem
         states, goals = (torch.cat(part, 1) for part in zip(*self.recent, strict=True))
         start = max(0, states.shape[1] - config.rollouts)
-        rows = start + torch.arange(config.rollouts) % (states.shape[1] - start)
+        rows = start + torch.arange(config.rollouts, device=self.device) % (states.shape[1] - start)
         states, goals = states[:, rows], problem.goals.normalise(goals[:, rows])
         path, actions, uncertainty = [states], [], []
         for _ in range(config.rollout_horizon):
@@ -216,13 +217,13 @@ class MBPO(TD3):
         elites = torch.tensor(model.elites)
         member = torch.cat(
             [elites[torch.randint(len(elites), shape[:1], generator=each)] for each in self.generators]
-        )
+        ).to(self.device)
         noise = self.normal(*shape).flatten(0, 1)
-        change, uncertainty = torch.empty_like(noise), torch.empty(len(noise))
+        change, uncertainty = torch.empty_like(noise), noise.new_empty(len(noise))
         inputs = model.inputs.normalise(torch.cat([states, actions], -1)).flatten(0, 1)
         for rows, parts in model.tiles(inputs, model.network.pack()):
             mean, variance = parts[:, 0], model.variance_(parts[:, 1])
-            chosen = member[rows], slice(None), torch.arange(variance.shape[2])
+            chosen = member[rows], slice(None), torch.arange(variance.shape[2], device=self.device)
             change[rows] = mean[chosen] + noise[rows] * variance[chosen].sqrt()
             uncertainty[rows] = variance.amax(0).sum(0).sqrt()
         low, high = self.problem.states.low, self.problem.states.high
@@ -233,9 +234,11 @@ class MBPO(TD3):
     def sample(self, size: int, real: Batch) -> tuple[Batch, Tensor]:
         """Relabelled imagined transitions (learners, size, ·), and their mean uncertainty (learners,)."""
         draws = [self._draw(size, real.goals.shape[1], each) for each in self.generators]
-        rollout, step, ahead, future, other = (torch.stack(part) for part in zip(*draws, strict=True))
+        rollout, step, ahead, future, other = (
+            torch.stack(part).to(self.device) for part in zip(*draws, strict=True)
+        )
         at = (step + ahead).clamp(max=self.config.rollout_horizon)
-        learner = torch.arange(len(self.seeds))[:, None]
+        learner = torch.arange(len(self.seeds), device=self.device)[:, None]
         kept = self.memory.rollouts
         reached_states = kept.states[learner, rollout, at]
         achieved = self.problem.goals_of(
@@ -265,9 +268,9 @@ class MBPO(TD3):
     def _whole(self, size: int) -> Tensor:
         """Which goals are whole states, (learners, size)."""
         if not self.problem.whole:
-            return torch.zeros(len(self.seeds), size, dtype=torch.bool)
+            return torch.zeros(len(self.seeds), size, dtype=torch.bool, device=self.device)
         draws = [torch.rand(size, generator=each) for each in self.generators]
-        return torch.stack(draws) < self.config.p_state
+        return torch.stack(draws).to(self.device) < self.config.p_state
 
     def _draw(self, size: int, goals: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Random rollouts, steps, numbers of steps ahead, whether goals lie there, and real rows."""
@@ -290,7 +293,7 @@ class MBPO(TD3):
         """See `Learner`."""
         super().load(state)
         self.memory.load(state["memory"])
-        self.recent = deque((states, goals) for states, goals in state["recent"])
+        self.recent = deque((part[0].to(self.device), part[1].to(self.device)) for part in state["recent"])
 
 
 def _joined(real: Batch, imagined: Batch, count: int) -> Batch:

@@ -45,18 +45,24 @@ class Problem:
     goal_indices: tuple[int, ...] | None = None
     whole: bool = False
 
+    @property
+    def device(self) -> torch.device:
+        """Where the statistics are, and whatever learns with them."""
+        return self.middle.device
+
     @classmethod
     def of(cls, task: Task, store: TrajectoryStore, gamma: float = 0.0, *, whole: bool = False) -> Problem:
-        """The problem of a task with this data; a discount of 0 takes the task's."""
-        low, high = torch.tensor(task.action_low), torch.tensor(task.action_high)
+        """The problem of a task with this data, where they are; a discount of 0 takes the task's."""
+        device = store.device
+        low, high = (torch.tensor(bound, device=device) for bound in (task.action_low, task.action_high))
         if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
             raise ConfigError(f"Learning needs finite action bounds, unlike those of {task.name}.")
-        states = Normaliser(task.observation_dim)
+        states = Normaliser(task.observation_dim, device)
         states.update(store.observations)
         achieved = store.achieved_goals
         if whole:
-            achieved = torch.cat([achieved, store.observations, torch.zeros(len(achieved), 1)], 1)
-        goals = Normaliser(achieved.shape[1])
+            achieved = torch.cat([achieved, store.observations, achieved.new_zeros(len(achieved), 1)], 1)
+        goals = Normaliser(achieved.shape[1], device)
         goals.update(achieved)
         return cls(
             task.observation_dim,
@@ -127,9 +133,9 @@ class Problem:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Problem:
-        """The inverse of `state`."""
-        states, goals = (Normaliser(len(state[name]["mean"])) for name in ("states", "goals"))
+    def from_state(cls, state: dict[str, Any], device: str | torch.device = "cpu") -> Problem:
+        """The inverse of `state`, on a device."""
+        states, goals = (Normaliser(len(state[name]["mean"]), device) for name in ("states", "goals"))
         states.load_state_dict(state["states"])
         goals.load_state_dict(state["goals"])
         indices = state["goal_indices"]
@@ -138,8 +144,8 @@ class Problem:
             len(goals.mean),
             len(state["middle"]),
             state["gamma"],
-            state["middle"],
-            state["half"],
+            state["middle"].to(device),
+            state["half"].to(device),
             states,
             goals,
             None if indices is None else tuple(indices),

@@ -74,7 +74,9 @@ class SAC(Learner):
         self.build_critics(heads=2)
         self.target_of("critic")
         config = self.config
-        self.log_temperature = nn.Parameter(torch.full((len(self.seeds),), math.log(config.temperature)))
+        self.log_temperature = nn.Parameter(
+            torch.full((len(self.seeds),), math.log(config.temperature), device=self.device)
+        )
         self._rates["temperature"] = config.temperature_learning_rate
         self._optimizers["temperature"] = torch.optim.Adam(
             [self.log_temperature], lr=config.temperature_learning_rate, fused=True

@@ -52,6 +52,8 @@ class Distances(Protocol):
 class Values:
     """One learner's V̂(s; g) and π(s; g), for batches of states (N, ·) and goals (N, ·).
 
+    These may be on any device; what is returned is on the learner's.
+
     Args:
         learner: A learner of one seed.
     """
@@ -71,8 +73,8 @@ class Values:
 
     def distances(self, states: Tensor, goals: Tensor) -> Tensor:
         """log_γ V̂(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
-        goals = self.task_goals(goals)
-        out = torch.empty(len(states), len(goals))
+        states, goals = states.to(self.learner.device), self.task_goals(goals)
+        out = torch.empty(len(states), len(goals), device=self.learner.device)
         rows = max(1, _PAIRS // max(1, len(goals)))
         for start in range(0, len(states), rows):
             part = states[start : start + rows]
@@ -94,7 +96,7 @@ class Values:
 
     def task_goals(self, goals: Tensor) -> Tensor:
         """Goals of the task, met by any state that achieves them, as `distances` takes them."""
-        return self.learner.problem.task_goals(goals)
+        return self.learner.problem.task_goals(goals.to(self.learner.device))
 
     def whole_goals(self, states: Tensor, achieved: Tensor) -> Tensor:
         """States as goals that only they meet, velocities and all.
@@ -104,6 +106,7 @@ class Values:
         """
         if not self.learner.problem.whole:
             raise ConfigError("These values know no whole states as goals; train them with p_state above 0.")
+        states, achieved = states.to(self.learner.device), achieved.to(self.learner.device)
         everywhere = torch.ones(states.shape[:-1], dtype=torch.bool, device=states.device)
         return self.learner.problem.goals_of(achieved, states, everywhere)
 
@@ -124,14 +127,15 @@ class Values:
         return CheckedValues(self) if evaluate == "checked" else QuickValues(self)
 
     @classmethod
-    def load(cls, path: Path) -> Values:
-        """Read a value function that `save_values` wrote."""
+    def load(cls, path: Path, device: str | torch.device = "cpu") -> Values:
+        """Read a value function that `save_values` wrote, onto a device."""
         saved = load_tree(path)
         if not isinstance(saved, dict) or not saved.keys() >= {"config", "problem", "networks", "seed"}:
             raise RunError(f"{path} does not hold a value function.")
         kind = learner_class(saved["config"]["algo"])
         config = from_dict(kind.Config, saved["config"])
-        learner = kind(Problem.from_state(saved["problem"]), config, [saved["seed"]], for_training=False)
+        problem = Problem.from_state(saved["problem"], device)
+        learner = kind(problem, config, [saved["seed"]], for_training=False)
         learner.adopt(saved)
         return cls(learner)
 
@@ -143,15 +147,15 @@ class QuickValues:
         self.gamma, self._values = values.gamma, values
         self._problem = values.learner.problem
         self._layers = [(w[0], b[0]) for w, b in values.learner.networks["quick"].select()]
-        self._memory = Memory()
+        self._memory = Memory(values.learner.device)
 
     @torch.no_grad()
     def distances(self, states: Tensor, goals: Tensor) -> Tensor:
         """log_γ V̂(s; g) of every state (N, ·) to every goal (M, ·), (N, M)."""
         problem, (weight, bias) = self._problem, self._layers[0]
-        from_states = problem.states.normalise(states) @ weight[: problem.observation_dim]
+        from_states = problem.states.normalise(states.to(problem.device)) @ weight[: problem.observation_dim]
         to_goals = problem.goals.normalise(self.task_goals(goals)) @ weight[problem.observation_dim :] + bias
-        out = torch.empty(len(states), len(goals))
+        out = torch.empty(len(states), len(goals), device=problem.device)
         rows = max(1, _QUICK_PAIRS // max(1, len(goals)))
         for start in range(0, len(states), rows):
             part = from_states[start : start + rows]
@@ -189,7 +193,8 @@ class CheckedValues(QuickValues):
 
     def edges(self, states: Tensor, goals: Tensor) -> Tensor:
         """As `distances`, of which the shortest are no shorter than the learner's own."""
-        lengths, goals = self.distances(states, goals), self.task_goals(goals)
+        states, goals = states.to(self._problem.device), self.task_goals(goals)
+        lengths = self.distances(states, goals)
         limit = lengths.flatten().kthvalue(math.ceil(_CHECKED * lengths.numel())).values
         rows, columns = torch.nonzero(lengths <= limit, as_tuple=True)
         for row, column in zip(rows.split(_PAIRS), columns.split(_PAIRS), strict=True):
@@ -199,5 +204,6 @@ class CheckedValues(QuickValues):
 
 
 def save_values(path: Path, learner: Learner, number: int) -> None:
-    """Write one of several learners, with all that is needed to use it."""
-    save_tree(path, {"config": asdict(learner.config)} | learner.export(number))
+    """Write one of several learners, with all that is needed to use it, on whatever device."""
+    config = {name: value for name, value in asdict(learner.config).items() if name != "device"}
+    save_tree(path, {"config": config} | learner.export(number))

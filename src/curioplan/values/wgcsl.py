@@ -67,7 +67,7 @@ class WGCSL(Learner):
         self.build_critics()
         self.target_of("actor")
         self.target_of("critic")
-        self.threshold = torch.zeros(len(self.seeds))
+        self.threshold = torch.zeros(len(self.seeds), device=self.device)
 
     def update(self, batch: Batch) -> Info:
         """One step of the critic, one of the actor, and their slow copies move."""
@@ -144,4 +144,4 @@ class WGCSL(Learner):
     def load(self, state: dict[str, Any]) -> None:
         """Take over a `state()`."""
         super().load(state)
-        self.threshold = state["threshold"].clone()
+        self.threshold = state["threshold"].to(self.device, copy=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from curioplan.config import ReachConfig
 from curioplan.errors import ConfigError
 from curioplan.options import Command, Say
-from curioplan.stages.command import add_folder, add_settings, environment_of, read_settings
+from curioplan.stages.command import add_device, add_folder, add_settings, environment_of, read_settings
 
 
 def _add_play(parser: ArgumentParser, _: Sequence[str]) -> None:
@@ -27,6 +27,7 @@ def _add_play(parser: ArgumentParser, _: Sequence[str]) -> None:
     parser.add_argument(
         "--model", default="", metavar="NAME", help="name of the model (default: that of exploration)"
     )
+    add_device(parser)
     add_settings(parser, ReachConfig)
 
 
@@ -48,7 +49,12 @@ def run(arguments: Namespace, say: Say) -> None:
 
     config = read_settings(arguments, ReachConfig, environment_of(arguments.folder))
     playground = Playground.open(
-        arguments.folder, config, algo=arguments.algo, values=arguments.values, model=arguments.model
+        arguments.folder,
+        config,
+        algo=arguments.algo,
+        values=arguments.values,
+        model=arguments.model,
+        device=arguments.device,
     )
 
     def ready(address: str) -> None:

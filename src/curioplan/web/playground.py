@@ -24,7 +24,14 @@ class Playground:
 
     @classmethod
     def open(
-        cls, run: str | Path, config: ReachConfig, *, algo: str = "td3", values: str = "", model: str = ""
+        cls,
+        run: str | Path,
+        config: ReachConfig,
+        *,
+        algo: str = "td3",
+        values: str = "",
+        model: str = "",
+        device: str = "cpu",
     ) -> Playground:
         """The playground of a trained run; without a model of the world its policy alone can be watched.
 
@@ -34,10 +41,11 @@ class Playground:
             algo: The learner of the value function.
             values: The name of its training, if it was given one.
             model: The name of the dynamics model; by default exploration's.
+            device: Where to compute.
         """
         run = Path(run)
         task = make_task(str(read_run(run)["env"]))
-        parts = Parts(run, task, config, algo, 0, values, model)
+        parts = Parts(run, task, config, algo, 0, values, model, device)
         parts.values()
         try:
             find_model(run, model)

@@ -353,7 +353,7 @@ class Session:
             return []
         acting = agent.controller
         report: PlanReport | None = acting.planner.report if isinstance(acting, PlanningController) else None
-        return [] if report is None else rounded(report.elite_states[0, :SHOWN_ELITES, :, :2])
+        return [] if report is None else rounded(report.elite_states[0, :SHOWN_ELITES, :, :2].cpu())
 
     def _overlays(self, goal: tuple[float, ...]) -> Iterator[Message]:
         """The landscape and the graph, where they are wanted and not what they were."""
