@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import curioplan
+import second_device
 from curioplan.config import ExploreConfig
 from curioplan.envs import make_env
 from curioplan.errors import EnvError
 from curioplan.presets import preset
+
+second_device.set_up()  # before the first backward pass of the process: those after it know no new device
 
 
 @pytest.fixture(scope="session")

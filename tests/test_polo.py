@@ -116,7 +116,7 @@ def test_attained_returns_are_those_that_walking_along_the_data_gives():
             store.step([0.0, 0.0], point, point[:2])
     rows = store.transition_rows
     goals = torch.tensor(rng.uniform(0.8, 2.2, (len(rows), 2)), dtype=torch.float32)
-    found, gamma = explorer.attained(rows, goals), explorer.learner.problem.gamma
+    found, gamma = explorer.attained(store, rows, goals), explorer.learner.problem.gamma
     for k, (row, goal) in enumerate(zip(rows.tolist(), goals, strict=True)):
         last = int(store.last_rows[store.episode_of[row]])
         for step in range(1, 5):
