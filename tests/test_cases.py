@@ -100,6 +100,17 @@ def test_a_number_of_random_goals_that_cannot_be_is_refused(spec):
         choose_cases(spec, MAZE, lambda: store)
 
 
+def test_lists_of_cases_may_hold_all_of_the_task_and_random_ones():
+    store = TrajectoryStore(4, 2, 2)
+    store.add_episode(np.zeros((10, 4)), np.zeros((9, 2)), np.random.default_rng(0).normal(size=(10, 2)))
+    own, drawn = list(MAZE.cases), choose_cases("random:3", MAZE, lambda: store)
+    assert choose_cases("own, random:3", MAZE, lambda: store) == own + drawn
+    assert choose_cases(f"random:3,{own[1].name}", MAZE, lambda: store) == [*drawn, own[1]]
+    assert choose_cases(f"{own[1].name},own", MAZE, lambda: store) == [own[1], own[0], *own[2:]]
+    with pytest.raises(ConfigError, match="There is no case ''"):
+        choose_cases(f"{own[1].name},", MAZE, lambda: store)
+
+
 def test_random_goals_start_where_the_first_case_does():
     store = TrajectoryStore(7, 3, 2)
     goals = np.random.default_rng(0).normal(size=(10, 3))

@@ -1,5 +1,6 @@
 """The whole way in one command."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,20 @@ def test_again_it_only_tells_the_success_rates(finished, capsys):
     for line in lines[1:]:
         name, rate = line.split()[:2]
         assert float(rate) == pytest.approx(results(finished)[name][0], abs=1e-3)
+
+
+def test_it_reaches_for_other_goals_and_films_the_first(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    folders = curioplan.run_pipeline(
+        *("maze_umaze", run),
+        **{"preset_name": "smoke", "steps": 620, "seed": 3, "cases": "own,random:4"},
+        video=True,
+        progress=False,
+    )
+    own = len(curioplan.make_task("maze_umaze").cases)
+    for name in ("actor", "mbp", "mbp+graph"):
+        assert read_json(folders[f"evaluate {name}"] / "result.json")["episodes"] == own + 4
+    assert len(list((folders["evaluate mbp+graph"] / "videos").iterdir())) == 3
 
 
 def test_killed_on_the_way_it_ends_the_same(finished, tmp_path):

@@ -378,8 +378,8 @@ class EvaluateConfig:
     model: str = ""
     """Dynamics model: empty for exploration's, else a name given to train-model."""
     cases: str = ""
-    """What to reach: empty for all cases of the task; else some of their names, separated by commas, a file
-    of goals ending in .json, or random:N for so many goals that the data achieve."""
+    """What to reach: empty for all cases of the task; a file of goals ending in .json; or a list separated by
+    commas, of names of cases, own for all of them, and random:N for so many goals that the data achieve."""
     seeds: int = 1
     """How often each case is run, with consecutive seeds of everything random, the first being reach.seed."""
     together: int = 24

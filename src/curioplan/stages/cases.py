@@ -26,9 +26,9 @@ def choose_cases(spec: str, task: Task, data: Callable[[], TrajectoryStore], see
     """The cases that are meant.
 
     Args:
-        spec: Empty for all cases of the task; else names of some of them, separated by commas; a file ending
-            in ``.json``, see :func:`read_cases`; or ``random:N`` for goals achieved by N random states of the
-            data, from the start of the task's first case.
+        spec: Empty for all cases of the task; a file ending in ``.json``, see :func:`read_cases`; or a list
+            separated by commas, of names of the task's cases, ``own`` for all of them, and ``random:N`` for
+            goals achieved by N random states of the data, from the start of the task's first case.
         task: The task.
         data: Loads the data, if they are needed.
         seed: Draws the random goals.
@@ -37,24 +37,32 @@ def choose_cases(spec: str, task: Task, data: Callable[[], TrajectoryStore], see
         ConfigError: There is no such case, or none at all.
         DataError: The file is missing, damaged, or does not fit the task.
     """
-    spec = spec.strip()
-    if spec.startswith("random:"):
-        return _random_cases(spec.removeprefix("random:"), task, data, seed)
-    if spec.endswith(".json"):
-        return read_cases(Path(spec), task)
-    if not task.cases:
-        raise ConfigError(f"{task.name} has no cases of its own: name a file of goals, or random:20.")
-    return named_cases(spec, list(task.cases), task.name) if spec else list(task.cases)
+    if spec.strip().endswith(".json"):
+        return read_cases(Path(spec.strip()), task)
+    chosen: list[Case] = []
+    for part in _parts(spec.strip() or "own"):
+        if part.startswith("random:"):
+            chosen += _random_cases(part.removeprefix("random:"), task, data, seed)
+        elif not task.cases:
+            raise ConfigError(f"{task.name} has no cases of its own: name a file of goals, or random:20.")
+        else:
+            own = list(task.cases)
+            chosen += own if part == "own" else named_cases(part, own, task.name)
+    return list({case.name: case for case in chosen}.values())
 
 
 def named_cases(names: str, cases: list[Case], where: str) -> list[Case]:
     """Some of the cases, by their names separated by commas; commas within brackets belong to a name."""
     known = {case.name: case for case in cases}
-    chosen = [name.strip() for name in re.split(r",(?![^(]*\))", names)]
+    chosen = _parts(names)
     for name in chosen:
         if name not in known:
             raise ConfigError(f"There is no case {name!r} in {where}{nearest(name, list(known))}")
     return [known[name] for name in dict.fromkeys(chosen)]
+
+
+def _parts(names: str) -> list[str]:
+    return [name.strip() for name in re.split(r",(?![^(]*\))", names)]
 
 
 def read_cases(path: Path, task: Task) -> list[Case]:

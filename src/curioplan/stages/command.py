@@ -84,7 +84,14 @@ def _add_run(parser: ArgumentParser, _: Sequence[str]) -> None:
     add("--updates", type=int, default=0, metavar="N", help="updates of the learner (default: the preset's)")
     add("--seed", type=int, default=0, metavar="N", help="seed of everything random (default: 0)")
     add("--algo", default="td3", metavar="NAME", help="the learner (default: td3)")
-    add("--video", action="store_true", help="film how planning over the graph reaches the goals")
+    add(
+        "--cases",
+        default="",
+        metavar="CASES",
+        help="what to reach: the task's own goals (own, the default), so many that the data achieve "
+        "(random:20), both (own,random:20), or those of a file (goals.json)",
+    )
+    add("--video", action="store_true", help="film how planning over the graph reaches the first goals")
     add_device(parser)
     add_preset(parser)
 
@@ -103,6 +110,7 @@ def run(arguments: Namespace, say: Say) -> None:
         seed=arguments.seed,
         algo=arguments.algo,
         device=arguments.device,
+        cases=arguments.cases,
         video=arguments.video,
         say=say,
     )

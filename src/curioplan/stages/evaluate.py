@@ -63,8 +63,8 @@ def evaluate(
         seed: Its seed.
         values: The name of its training, if it was given one.
         model: The name of the dynamics model; by default exploration's.
-        cases: All of the task by default; else some of their names, a ``.json`` file of goals, or
-            ``random:N`` for so many goals that the data achieve.
+        cases: All of the task by default; else a ``.json`` file of goals, or a list separated by commas, of
+            names of cases, ``own`` for all of them, and ``random:N`` for so many goals that the data achieve.
         seeds: How often each case is run, with seeds ``config.seed``, ``config.seed + 1``, …
         config: How goals are reached; by default as in preset ``cpu`` for the environment.
         device: Where to compute: ``cpu``, ``cuda``, one of several as ``cuda:1``, or ``auto``, which is CUDA

@@ -19,6 +19,8 @@ from curioplan.storage import read_json
 from curioplan.values import learner_config
 
 CONTROLLERS = ("actor", "mbp", "mbp+graph")
+FILMED = 3
+"""Cases that are filmed, the first."""
 _WHY = {
     "actor": "the learned policy alone acts",
     "mbp": "plans with the learned model end where the learned values are highest",
@@ -95,6 +97,7 @@ def run_pipeline(
     seed: int = 0,
     algo: str = "td3",
     device: str = "cpu",
+    cases: str = "",
     video: bool = False,
     progress: bool = True,
     say: Callable[[str], None] | None = None,
@@ -113,7 +116,9 @@ def run_pipeline(
         algo: The learner.
         device: Where to compute: ``cpu``, ``cuda``, one of several as ``cuda:1``, or ``auto``, which is CUDA
             where there is one.
-        video: Whether to film the cases of the last controller.
+        cases: What to reach: all goals of the task by default; else as for
+            :func:`~curioplan.stages.evaluate.evaluate`.
+        video: Whether to film the first cases of the last controller.
         progress: Whether to show progress bars.
         say: Told before each stage what it does and what for.
 
@@ -122,7 +127,7 @@ def run_pipeline(
     """
     exploring = replace(preset(preset_name, ExploreConfig, env), seed=seed, device=device)
     learning = replace(learner_config(algo, preset_name, env), seed=seed, device=device)
-    evaluating = replace(preset(preset_name, EvaluateConfig, env), device=device)
+    evaluating = replace(preset(preset_name, EvaluateConfig, env), cases=cases, device=device)
     stages = pipeline(
         env,
         out,
@@ -161,7 +166,8 @@ def _evaluation(
     def do() -> Path:
         folder = run_evaluation(out, config, progress=progress)
         if filmed and not any((folder / "videos").glob("*")):
-            film(out, folder.name)
+            names = dict.fromkeys(entry["case"] for entry in read_json(folder / "result.json")["cases"])
+            film(out, folder.name, ",".join(list(names)[:FILMED]))
         return folder
 
     return do
