@@ -1,0 +1,129 @@
+"""What limits planning in the pinpad: the learned values, or the model and the planner.
+
+    python benchmarks/pinpad.py RUN [--values NAME] [--seed S]
+
+The shortest way to a sequence of presses is known there. First, how well learned distances rank random states
+of the data by the length of that way, for the goals of the evaluation cases. Then, how often the planner
+reaches these goals with the learned model when it is given the true lengths in place of learned values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from curioplan import ReachConfig, make_task, preset
+from curioplan.envs.pinpad import BUTTONS, ZONES
+from curioplan.planning.objectives import final_states
+from curioplan.planning.rollout import Rollout
+from curioplan.stages.control import Parts, PlanningController
+from curioplan.stages.episodes import run_cases
+
+CORNERS = np.array([ZONES[str(button)] for button in BUTTONS])
+FARTHEST = 20.0  # longer than any way, which is also given where a history cannot be
+
+
+def gap(button: int, other: int) -> float:
+    """Length of the way from one button's zone to another's."""
+    a, b = CORNERS[button - 1], CORNERS[other - 1]
+    return math.hypot(max(b[0] - a[2], a[0] - b[2], 0), max(b[1] - a[3], a[1] - b[3], 0))
+
+
+def ways(goal: tuple[int, ...]) -> NDArray[np.float64]:
+    """Length of the way to a history from every other, standing on its last button, (5, 5, 5)."""
+    left, queue = np.full((5, 5, 5), FARTHEST), [(0.0, goal)]
+    left[goal] = 0.0
+    while queue:
+        length, history = heapq.heappop(queue)
+        for first in BUTTONS:
+            before = (first, *history[:2])
+            longer = length + gap(*history[1:])
+            if first != history[0] and length <= left[history] and longer < left[before]:
+                left[before] = longer
+                heapq.heappush(queue, (longer, before))
+    return left
+
+
+class Exact:
+    """The length of the way to a history of presses, as an objective of plans and a distance."""
+
+    needs_disagreement = False
+
+    def __init__(self, goals: Iterable[Iterable[float]]) -> None:
+        self.ways = [ways(tuple(int(button) for button in np.round(list(goal)))) for goal in goals]
+
+    def __call__(self, rollout: Rollout, actions: Tensor, slots: Tensor) -> Tensor:
+        """See `Objective`."""
+        finals = final_states(rollout, "mean")[:, :, 0].double().numpy()
+        lengths = [self.length(slot, states) for slot, states in zip(slots.tolist(), finals, strict=True)]
+        return -torch.from_numpy(np.stack(lengths)).float()
+
+    def length(self, number: int, states: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The way from states (N, 7) to the goal of this number, through the air."""
+        left = self.ways[number]
+        first, second, third = np.clip(np.round(states[:, 4:7]), 1, 4).astype(int).T
+        x, y = states[:, 0], states[:, 1]
+        lengths = [np.full(len(states), FARTHEST)]
+        for button in BUTTONS:
+            low_x, low_y, high_x, high_y = CORNERS[button - 1]
+            beside = np.maximum(np.maximum(low_x - x, x - high_x), 0)
+            above = np.maximum(np.maximum(low_y - y, y - high_y), 0)
+            way = np.hypot(beside, above) + left[second, third, button]
+            lengths.append(np.where(third == button, FARTHEST, way))
+        shortest = np.min(lengths, axis=0)
+        return np.where(left[first, second, third] == 0, 0.0, shortest)
+
+
+def rank_values(parts: Parts) -> None:
+    """Print how learned distances rank states by the true way, for all of them and in classes of it."""
+    store, values = parts.data(), parts.values()
+    goals = torch.tensor([case.goal for case in parts.task.cases])
+    rows = torch.randperm(store.states, generator=torch.Generator().manual_seed(0))[:2000]
+    states = store.observations[rows]
+    exact = Exact(goals.tolist())
+    true = np.stack([exact.length(k, states.double().numpy()) for k in range(len(goals))], 1)
+    learned = values.distances(states, goals).numpy()
+    print(f"rank correlation of learned and true distances: {spearmanr(true, learned, axis=None)[0]:.2f}")
+    print(f"{'true way (cells)':>18} {'pairs':>8} {'learned (steps): median':>25} {'10 %':>7} {'90 %':>7}")
+    for low, high in itertools.pairwise((0, 0.01, 1, 2, 3, 4, 5, FARTHEST)):
+        those = learned[(true >= low) & (true < high)]
+        middle, least, most = np.percentile(those, [50, 10, 90])
+        print(f"{low:>11} – {high:<4} {len(those):>8} {middle:>25.0f} {least:>7.0f} {most:>7.0f}")
+
+
+def plan_exactly(parts: Parts) -> None:
+    """Print which cases are reached with the learned model and true distances."""
+    task = parts.task
+    controller = PlanningController(task, parts.model(), parts.config, lambda goals: Exact(goals.tolist()))
+    outcomes = run_cases(controller, task, list(task.cases), 0)
+    steps = [outcome.steps for outcome in outcomes]
+    reached = sum(outcome.success for outcome in outcomes)
+    print(f"with true distances and the learned model {reached} of {len(steps)} goals are reached: {steps}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run of pinpad with values")
+    parser.add_argument("--values", default="", metavar="NAME", help="the training, if it has a name")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the values (default: 0)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    task = make_task("pinpad")
+    config = preset("cpu", ReachConfig, "pinpad")
+    parts = Parts(arguments.run, task, config, seed=arguments.seed, values_name=arguments.values)
+    rank_values(parts)
+    plan_exactly(parts)
+
+
+if __name__ == "__main__":
+    main()
