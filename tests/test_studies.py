@@ -3,6 +3,7 @@
 import csv
 import inspect
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from curioplan.errors import ConfigError, RunError
 from curioplan.stages.control import CONTROLLERS
 from curioplan.stages.train import load_values
 from curioplan.storage import read_json, write_json
-from curioplan.studies import paper
+from curioplan.studies import estimates, paper
 from curioplan.studies.arguments import resolve
 from curioplan.studies.backends.local import LocalBackend
 from curioplan.studies.catalogue import DATASETS, STUDIES, Entry, Study, Workbench, define
@@ -169,11 +170,11 @@ def test_impossible_studies_are_explained(arguments, message):
 
 def test_the_estimate_of_a_study_is_that_of_its_stages(tmp_path):
     [study] = define("method", ["maze_large"], 3)
-    hours = 3 * 200_000 / 45 / 3600
+    exploring = 3 * 200_000 / estimates.EXPLORE["cpu"] / 60
     text = describe(study.plan, tmp_path, 1)
     assert "18 jobs, 0 finished; the rest takes about" in text
-    said = text.splitlines()[-1].split("about ")[1].split(" h")[0]
-    assert hours < float(said) < hours * 1.6
+    hours, minutes = re.search(r"about (\d+) h (\d+) min on", text).groups()
+    assert exploring < 60 * int(hours) + int(minutes) < exploring * 1.6
 
 
 def test_the_paper_has_a_figure_for_every_method_and_environment():

@@ -1,8 +1,7 @@
 """How long stages take on one core, before anything has been measured.
 
-For ``cpu`` and ``smoke`` the figures of exploration and learning were measured on one of two busy x86-64
-cores without AVX-512, those of control are what preset ``cpu`` is made for; for ``paper`` they are the
-authors', on an RTX 3060. Finished jobs correct them (:class:`~curioplan.studies.schedule.Pace`).
+For ``cpu`` and ``smoke`` the figures were measured on one of two busy x86-64 cores without AVX-512; for
+``paper`` they are the authors', on an RTX 3060. Finished jobs correct them (:class:`~curioplan.studies.schedule.Pace`).
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from curioplan.envs import Task, make_task
 
 START = 6.0
 """Seconds until a process has imported what it needs, and for its figures at the end."""
-EXPLORE = {"paper": 1.4, "cpu": 45.0, "smoke": 130.0}
+EXPLORE = {"paper": 1.4, "cpu": 62.0, "smoke": 130.0}
 """Environment steps per second in mazes."""
-SLOWER = {"fetch_push": 1.2, "kitchen": 1.6}
-"""Environments whose states or simulators take longer."""
+SLOWER = {"fetch_push": 1.5, "pinpad": 2.0, "kitchen": 2.0}
+"""Environments whose states, simulators or plans take longer."""
 POLO = {"on-policy": 1.5, "mppi": 3.0}
 """How much longer value-driven exploration takes, by its targets."""
-MODEL = {"paper": 30.0, "cpu": 40.0, "smoke": 200.0}
+MODEL = {"paper": 30.0, "cpu": 100.0, "smoke": 200.0}
 """Updates per second of a model trained offline."""
 EXPERT, MIX = 400.0, 20_000.0
 """Transitions per second of a scripted expert, and of mixing data."""
-LEARN = {"paper": 18.6, "cpu": 50.0, "smoke": 200.0}
+LEARN = {"paper": 18.6, "cpu": 36.0, "smoke": 200.0}
 """Updates per second of TD3."""
 COSTLIER = {"sac": 1.4, "crr": 1.6, "mbpo": 1.1, "mopo": 1.1, "iql": 1.4, "lapo": 2.3}
 """Learners whose updates take longer."""
 CONTROL = {
     "actor": {"paper": 100.0, "cpu": 1000.0, "smoke": 1000.0},
-    "mbp": {"paper": 3.0, "cpu": 20.0, "smoke": 80.0},
-    "mbp+graph": {"paper": 0.3, "cpu": 10.0, "smoke": 40.0},
+    "mbp": {"paper": 3.0, "cpu": 60.0, "smoke": 80.0},
+    "mbp+graph": {"paper": 0.3, "cpu": 45.0, "smoke": 40.0},
 }
-"""Actions per second by controller; others are taken to be as fast as ``mbp``."""
+"""Actions per second by controller, of all cases together; others are taken to be as fast as ``mbp``."""
 LOOK = {"paper": 10_000.0, "cpu": 40_000.0, "smoke": 200_000.0}
 """States reached from another per second, with their values, where T-local optima are looked for."""
 LOOKED = 3
