@@ -1,7 +1,8 @@
 """How long stages take on one core, before anything has been measured.
 
 For ``cpu`` and ``smoke`` the figures were measured on one of two busy x86-64 cores without AVX-512; for
-``paper`` they are the authors', on an RTX 3060. Finished jobs correct them (:class:`~curioplan.studies.schedule.Pace`).
+``paper`` they are the authors', on an RTX 3060. Finished jobs correct them
+(:class:`~curioplan.studies.schedule.Pace`).
 """
 
 from __future__ import annotations
