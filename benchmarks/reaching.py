@@ -5,12 +5,14 @@
 RUN is a trained run, best on maze_large; by default one of some minutes is made, in runs/bench. First, side
 by side on the same imagined states, at the budget of the paper (400 sequences × 20 particles × 101 vertices):
 the aggregated value with every edge evaluated by actor and critics, and with only those that can still win.
-Then the rates of the controllers at preset cpu, how long the graph takes after loading, and a new goal.
+Then the rates of the controllers at preset cpu, how long the graph takes after loading, and a new goal; and
+how the time of a new goal grows with the number of vertices. The data are not needed for it.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -136,6 +138,25 @@ def measure_rate(parts: Parts, name: str, goal: Tensor, steps: int) -> None:
     )
 
 
+def measure_growth(parts: Parts, goal: Tensor, state: Tensor) -> None:
+    """Time of everything that a new goal costs on graphs of growing size."""
+    config = parts.config.graph
+    edges = parts.values().for_graph(config.evaluate)
+    for vertices in (250, 500, 1000, 2000):
+        graph = Graph.build(
+            parts.values().for_graph("quick"), parts.data(), replace(config, vertices=vertices), 0, seed=0
+        )
+        _ = graph.between  # depends on the value function alone
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            finder = Wayfinder(edges, graph, goal[None], config.arrival, config.trust)
+            here = finder.locate(0, state)
+            finder.routes(0).ways(here.threshold)
+            times.append(time.perf_counter() - start)
+        print(f"  {vertices:>5} vertices {1000 * statistics.median(times):8.1f} ms")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -173,6 +194,8 @@ def main() -> None:
         print("controllers at preset cpu")
         for name, steps in (("actor", 2000), ("mbp", arguments.steps), ("mbp+graph", arguments.steps)):
             measure_rate(parts, name, goal, steps)
+        print("a new goal")
+        measure_growth(parts, goal, state)
 
 
 if __name__ == "__main__":
