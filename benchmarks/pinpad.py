@@ -1,10 +1,11 @@
 """What limits planning in the pinpad: the learned values, or the model and the planner.
 
-    python benchmarks/pinpad.py RUN [--values NAME] [--seed S]
+    python benchmarks/pinpad.py RUN [--values NAME] [--seed S] [--model NAME]
 
 The shortest way to a sequence of presses is known there. First, how well learned distances rank random states
-of the data by the length of that way, for the goals of the evaluation cases. Then, how often the planner
-reaches these goals with the learned model when it is given the true lengths in place of learned values.
+of the data by the length of that way, for the goals of the evaluation cases. Then, how well the model
+predicts presses: in one step, and some steps after an imagined ball has entered a zone. Last, how often the
+planner reaches the goals with the learned model when it is given true lengths in place of learned values.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from curioplan import ReachConfig, make_task, preset
-from curioplan.envs.pinpad import BUTTONS, ZONES
+from curioplan.envs.pinpad import BUTTONS, ZONES, triples, zones
+from curioplan.planning import ModelRollout
+from curioplan.planning.noise import coloured_noise
 from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
 from curioplan.stages.control import Parts, PlanningController
 from curioplan.stages.episodes import run_cases
 
 CORNERS = np.array([ZONES[str(button)] for button in BUTTONS])
+EPISODES, LENGTH, SETTLE = 1000, 100, 5
 FARTHEST = 20.0  # longer than any way, which is also given where a history cannot be
 
 
@@ -101,6 +105,37 @@ def rank_values(parts: Parts) -> None:
         print(f"{low:>11} – {high:<4} {len(those):>8} {middle:>25.0f} {least:>7.0f} {most:>7.0f}")
 
 
+def judge_model(parts: Parts) -> None:
+    """Print how much of presses the model explains, and how often imagined ones end as they should."""
+    store, model, task = parts.data(), parts.model(), parts.task
+    numbers = torch.from_numpy(triples(store.observations.numpy()))
+    rows = store.transition_rows
+    presses = rows[numbers[rows] != numbers[rows + 1]]
+    true = store.observations[presses + 1, 4:]
+    error = model.predict(store.observations[presses], store.actions[presses])[0].mean(0)[:, 4:] - true
+    unexplained = float(error.square().sum() / (store.observations[presses, 4:] - true).square().sum())
+    print(f"of the change of history at {len(presses)} presses, {unexplained:.2f} is unexplained in one step")
+    generators = [torch.Generator().manual_seed(number) for number in range(EPISODES)]
+    starts = rows[torch.randperm(len(rows), generator=generators[0])[:EPISODES]]
+    actions = coloured_noise(1, LENGTH, task.action_dim, 3.0, generators).clamp(-1, 1)
+    rollout = ModelRollout(model, "mean")
+    states = rollout.rollout(store.observations[starts], actions, generators, disagreement=False).states
+    paths = states[:, 0, 0].numpy()
+    histories, where = np.round(paths[..., 4:]).astype(int), zones(paths[..., :2])
+    right = []
+    for episode, step in zip(*np.nonzero((where[:, 1:] > 0) & (where[:, 1:] != where[:, :-1])), strict=True):
+        before, after, zone = step - 1, step + 1 + SETTLE, where[episode, step + 1]
+        stays = after < LENGTH and (where[episode, step + 1 : after + 1] == zone).all()
+        if before >= 0 and stays and triples(paths[episode, before]) >= 0:
+            first, second, third = histories[episode, before]
+            due = (first, second, third) if third == zone else (second, third, zone)
+            right.append((histories[episode, after] == due).all())
+    print(
+        f"{SETTLE} steps after an imagined ball has entered a zone, the history is as it must be in "
+        f"{np.mean(right):.2f} of {len(right)} cases"
+    )
+
+
 def plan_exactly(parts: Parts) -> None:
     """Print which cases are reached with the learned model and true distances."""
     task = parts.task
@@ -116,12 +151,14 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run of pinpad with values")
     parser.add_argument("--values", default="", metavar="NAME", help="the training, if it has a name")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the values (default: 0)")
+    parser.add_argument("--model", default="", metavar="NAME", help="a model of train-model, by name")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     task = make_task("pinpad")
     config = preset("cpu", ReachConfig, "pinpad")
-    parts = Parts(arguments.run, task, config, seed=arguments.seed, values_name=arguments.values)
+    parts = Parts(arguments.run, task, config, "td3", arguments.seed, arguments.values, arguments.model)
     rank_values(parts)
+    judge_model(parts)
     plan_exactly(parts)
 
 
