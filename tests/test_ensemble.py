@@ -262,3 +262,58 @@ def test_disagreement_is_high_away_from_the_data():
     on_data = ensemble.disagreement(states, actions).mean()
     away = ensemble.disagreement(states + 20 * states.std(0), actions).mean()
     assert away > 20 * on_data
+
+
+def test_transitions_leading_to_others_end_where_an_episode_begins():
+    bootstrap, generator = Bootstrap(2, 0.1), torch.Generator().manual_seed(0)
+    bootstrap.add(torch.tensor([0, 1, 2]), generator)
+    bootstrap.add(torch.tensor([4, 5, 6, 7]), generator)  # row 3 is a last state
+    rows = torch.tensor([[0, 2, 4], [5, 7, 7]])
+    assert bootstrap.leading_to(rows, torch.full_like(rows, 2)).tolist() == [[0, 2, 0], [1, 2, 2]]
+    assert bootstrap.leading_to(rows, torch.tensor([[4, 1, 4], [0, 4, 3]])).tolist() == [[0, 1, 0], [0, 3, 3]]
+
+
+def gates(episodes=200, length=20, seed=0):
+    """A walk along a line past a gate, at which a number jumps from 0 to 1 for good, seen with noise."""
+    generator = torch.Generator().manual_seed(seed)
+    actions = 0.03 + 0.05 * torch.rand(episodes, length, 1, generator=generator)
+    starts = torch.rand(episodes, 1, 1, generator=generator) * 0.5
+    places = torch.cat([starts, starts + actions.cumsum(1)], 1)
+    passed = (places > 0.7) + 0.02 * torch.randn(places.shape, generator=generator)
+    last = torch.zeros(episodes, 1, 1)
+    rows = torch.arange(episodes * (length + 1)).view(episodes, -1)[:, :-1].flatten()
+    return torch.cat([places, passed], -1).flatten(0, 1), torch.cat([actions, last], 1).flatten(0, 1), rows
+
+
+def test_a_model_trained_on_what_it_imagines_comes_out_of_a_jump_as_it_should():
+    observations, actions, rows = gates()
+
+    def error(imagined):
+        model = GaussianEnsemble(2, 1, replace(SMALL, imagined=imagined), seed=0)
+        model.add(observations, actions, rows)
+        model.update(observations, actions, 1500)
+        states = torch.stack([torch.linspace(0.3, 0.6, 50), torch.zeros(50)], 1).expand(SMALL.members, -1, -1)
+        for _ in range(12):  # every member on its own, to well behind the gate
+            steps = [model.predict(each, torch.full((50, 1), 0.05))[0][k] for k, each in enumerate(states)]
+            states = torch.stack(steps)
+        return float((states[..., 1] - 1).abs().mean())
+
+    alone, together = error(0), error(4)
+    assert together < 0.1
+    assert together < alone / 2
+
+
+def test_training_on_imagined_states_continues_bit_exactly():
+    observations, actions, rows = gates(30)
+    config = replace(SMALL, imagined=3)
+    whole = GaussianEnsemble(2, 1, config, seed=1)
+    whole.add(observations, actions, rows)
+    whole.update(observations, actions, 20)
+    first = GaussianEnsemble(2, 1, config, seed=1)
+    first.add(observations, actions, rows)
+    first.update(observations, actions, 8)
+    second = GaussianEnsemble(2, 1, config, seed=5)
+    second.load(first.state())
+    second.update(observations, actions, 12)
+    for one, other in zip(whole.network.parameters(), second.network.parameters(), strict=True):
+        assert torch.equal(one, other)

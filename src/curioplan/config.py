@@ -59,6 +59,10 @@ class ModelConfig:
     """Transitions per update and member."""
     beta: float = 0.0
     """Weight each likelihood term by its variance to this power (β-NLL); 0 is the plain likelihood."""
+    imagined: int = 0
+    """Up to how many steps before a transition training begins: its state is then what the member itself
+    imagines from there, so that it learns the way back from its own errors, as where something jumps. 0
+    trains on the states of the data alone."""
     log_variance_min: float = -10.0
     """Soft lower bound of predicted log-variances."""
     log_variance_max: float = 0.5
@@ -72,7 +76,7 @@ class ModelConfig:
         """Refuse impossible values."""
         _require(self, "at least 1", "members", "elites", "layers", "units", "batch_size", "patience")
         _require(self, "above 0", "learning_rate")
-        _require(self, "at least 0", "weight_decay", "beta")
+        _require(self, "at least 0", "weight_decay", "beta", "imagined")
         _require(self, "above 0 and below 1", "held_out")
         if self.elites > self.members:
             raise ConfigError(f"elites ({self.elites}) must not exceed members ({self.members}).")

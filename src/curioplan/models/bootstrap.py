@@ -26,6 +26,7 @@ class Bootstrap:
         self.members, self.share = members, share
         self._rows = torch.empty(members, 0, dtype=torch.int32)
         self._held_out = torch.empty(0, dtype=torch.int32)
+        self._known = torch.empty(0, dtype=torch.bool)
         self.count = 0
         self.held_out_count = 0
 
@@ -42,6 +43,7 @@ class Bootstrap:
     def add(self, rows: Tensor, generator: torch.Generator) -> None:
         """Divides arriving rows into training and held-out rows and extends every member's list."""
         arrived = self.count + self.held_out_count + len(rows)
+        self._mark(rows)
         held = min(int(self.share * arrived) - self.held_out_count, len(rows))
         rows = rows.to(torch.int32)[torch.randperm(len(rows), generator=generator)]
         kept = len(rows) - held
@@ -54,6 +56,26 @@ class Bootstrap:
             self._rows = _grow(self._rows, self.count + kept)
             self._rows[:, self.count : self.count + kept] = rows[held:][draws]
             self.count += kept
+
+    def _mark(self, rows: Tensor) -> None:
+        before, room = len(self._known), int(rows.max()) + 1 if len(rows) else 0
+        if room > before:
+            self._known = _grow(self._known, room)
+            self._known[before:] = False
+        self._known[rows.long()] = True
+
+    def leading_to(self, rows: Tensor, most: Tensor) -> Tensor:
+        """How many transitions lead to those of some rows without a gap, held-out ones included.
+
+        Args:
+            rows: Rows of transitions, (…).
+            most: How far to look back at most, (…).
+        """
+        count, going = torch.zeros_like(rows), torch.ones_like(rows, dtype=torch.bool)
+        for step in range(1, int(most.max()) + 1):
+            going &= (most >= step) & (rows >= step) & self._known[(rows - step).clamp(min=0)]
+            count += going
+        return count
 
     def sample(self, size: int, generator: torch.Generator) -> Tensor:
         """A batch of training rows (members, size), drawn uniformly from each member's list."""
@@ -75,11 +97,12 @@ class Bootstrap:
 
     def state(self) -> dict[str, Any]:
         """All row numbers."""
-        return {"rows": self.rows.clone(), "held_out": self.held_out.clone()}
+        return {"rows": self.rows.clone(), "held_out": self.held_out.clone(), "known": self._known.clone()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Takes over the row numbers of `state`."""
         self._rows, self._held_out = state["rows"].clone(), state["held_out"].clone()
+        self._known = state["known"].clone() if "known" in state else torch.empty(0, dtype=torch.bool)
         self.count, self.held_out_count = self._rows.shape[1], len(self._held_out)
 
 

@@ -110,12 +110,34 @@ class GaussianEnsemble:
         self.changes.update(observations[rows + 1] - states)
         self.bootstrap.add(rows.cpu(), self.generator)
 
-    def _batch(self, observations: Tensor, actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalised inputs and targets of transitions."""
+    def _batch(
+        self, observations: Tensor, actions: Tensor, rows: Tensor, states: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Normalised inputs and targets of transitions, from their states or from others in their place."""
         rows = rows.to(self.device)
-        states = observations[rows]
+        states = observations[rows] if states is None else states
         inputs = self.inputs.normalise(torch.cat([states, actions[rows]], -1))
         return inputs, self.changes.normalise(observations[rows + 1] - states)
+
+    @torch.no_grad()
+    def _imagined(self, observations: Tensor, actions: Tensor, rows: Tensor) -> Tensor:
+        """The states at rows (members, size), each as its member imagines it from up to so many steps before.
+
+        They stay within the range of the data, as in planning.
+        """
+        most = torch.randint(self.config.imagined + 1, rows.shape, generator=self.generator)
+        back = self.bootstrap.leading_to(rows, most)
+        rows, back, dim = rows.to(self.device), back.to(self.device), self.observation_dim
+        states = observations[rows - back]
+        for step in range(self.config.imagined):
+            going = step < back
+            inputs = torch.cat([states, actions[rows - back + torch.where(going, step, 0)]], -1)
+            mean, _ = self._gaussian(self.network.infer(self.inputs.normalise(inputs)))
+            following = (states + self.changes.denormalise(mean)).clamp(
+                self.inputs.low[:dim], self.inputs.high[:dim]
+            )
+            states = torch.where(going[..., None], following, states)
+        return states
 
     # Training
 
@@ -177,7 +199,8 @@ class GaussianEnsemble:
         self._optimizer.param_groups[0]["lr"] = pace * self.config.learning_rate
         total, steps = 0.0, 0
         for rows in batches:
-            inputs, targets = self._batch(observations, actions, rows)
+            states = self._imagined(observations, actions, rows) if self.config.imagined else None
+            inputs, targets = self._batch(observations, actions, rows, states)
             mean, variance = self._gaussian(self.network(inputs))
             loss = gaussian_loss(mean, variance, targets, self.config.beta).sum()
             value = loss.item()
