@@ -123,7 +123,7 @@ class GaussianEnsemble:
     def _imagined(self, observations: Tensor, actions: Tensor, rows: Tensor) -> Tensor:
         """The states at rows (members, size), each as its member imagines it from up to so many steps before.
 
-        They stay within the range of the data, as in planning.
+        They stay within the range of the data.
         """
         most = torch.randint(self.config.imagined + 1, rows.shape, generator=self.generator)
         back = self.bootstrap.leading_to(rows, most)

@@ -24,13 +24,14 @@ from curioplan.values import Values
 LONGEST = 300  # frames; longer episodes are shown in larger steps
 
 
-def film(run: str | Path, name: str, cases: str = "") -> list[Path]:
+def film(run: str | Path, name: str, cases: str = "", *, most: int = 0) -> list[Path]:
     """Film the first run of cases of a finished evaluation.
 
     Args:
         run: The run folder.
         name: The name of the evaluation.
         cases: Names of its cases, separated by commas; by default all.
+        most: Film only so many of them, the first; 0 films all.
 
     Returns:
         The videos, ``RUN/evaluations/NAME/videos/CASE.mp4``, or ``.gif`` where MP4 cannot be written.
@@ -44,7 +45,7 @@ def film(run: str | Path, name: str, cases: str = "") -> list[Path]:
     outcomes = load_outcomes(folder)
     first = {outcome.case.name: outcome for outcome in reversed(outcomes)}
     known = list(dict.fromkeys(outcome.case for outcome in outcomes))
-    chosen = named_cases(cases, known, str(folder)) if cases else known
+    chosen = (named_cases(cases, known, str(folder)) if cases else known)[: most or None]
     values = None
     if task.floor_plan is not None and uses_values(config):
         values = Parts(run, task, config.reach, config.algo, config.seed, config.values).values()

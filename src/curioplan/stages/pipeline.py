@@ -166,8 +166,7 @@ def _evaluation(
     def do() -> Path:
         folder = run_evaluation(out, config, progress=progress)
         if filmed and not any((folder / "videos").glob("*")):
-            names = dict.fromkeys(entry["case"] for entry in read_json(folder / "result.json")["cases"])
-            film(out, folder.name, ",".join(list(names)[:FILMED]))
+            film(out, folder.name, most=FILMED)
         return folder
 
     return do
