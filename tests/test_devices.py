@@ -90,7 +90,7 @@ def fitted(store, updates=3):
 def learner(algo, store, seeds=(0, 1), **settings):
     kind = learner_class(algo)
     if issubclass(kind, learner_class("td3")):
-        settings |= {"next_action": "better"}
+        settings |= {"next_action": "better", "lookahead": 3}
     if issubclass(kind, learner_class("mbpo")):
         settings |= {"rollouts": 20, "rollout_every": 2, "buffer_size": 200}
     config = kind.Config(units=16, batch_size=16, quick_units=8, p_state=0.5, hindsight=True, **settings)
@@ -103,7 +103,7 @@ def batch(store, problem, count, number):
     found = []
     for seed in range(count):
         generator = torch.Generator().manual_seed(100 * number + seed)
-        one = sample_batch(store, 16, Relabelling(p_near=0.5), generator)
+        one = sample_batch(store, 16, Relabelling(p_near=0.5), generator, lookahead=3)
         whole = (torch.rand(16, generator=generator) < 0.5).to(store.device)
         one.goals = problem.goals_of(one.goals, store.observations[one.goal_rows], whole)
         found.append(one)

@@ -5,6 +5,8 @@ from functools import cache
 import pytest
 import torch
 
+from curioplan.errors import ConfigError
+from curioplan.values.losses import critics_loss
 from curioplan.values.registry import learner_class
 from tabular import Chain
 
@@ -155,3 +157,84 @@ def test_targets_look_ahead_with_the_better_of_policy_and_data():
     torch.testing.assert_close(found, torch.maximum(of_policy, of_data))
     assert (found > of_policy).any()
     assert (found > of_data + 1e-4).any()
+
+
+def looking_on(batch, chain, most, generator):
+    """A batch that tells where a walk to the right, or none, has come after up to so many steps."""
+    on, walks = (
+        torch.randint(0, most, batch.rewards.shape, generator=generator),
+        torch.rand(batch.rewards.shape),
+    )
+    on = torch.where(batch.terminals > 0, 0, on)
+    later = chain.moved(batch.next_observations.argmax(-1), on * (walks < 0.5))
+    batch.later_observations, batch.later_steps = torch.eye(chain.states)[later], 1.0 + on
+    batch.later_actions = torch.where(torch.rand(batch.actions.shape, generator=generator) < 0.5, -1.0, 1.0)
+    return batch
+
+
+@pytest.mark.parametrize("which", ["policy", "better", "values"])
+def test_targets_look_several_steps_ahead_along_the_data(which):
+    chain, kind = Chain(), learner_class("td3")
+    generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
+    batch = looking_on(chain.batch(64, generators), chain, 5, generators[0])
+    settings = {"values": "data"} if which == "values" else {"next_action": which, "target_noise": 0.0}
+    learner = kind(chain.problem, kind.Config(units=16, **settings), SEEDS)
+    later, goals = batch.later_observations, batch.goals
+    if which == "values":
+        worth = [learner.infer("value_target", (later, goals))[..., 0].amin(1)]
+    else:
+        worth = [learner.q_logits(later, learner.policy(later, goals), goals, "critic_target")]
+    if which == "better":
+        worth.append(learner.q_logits(later, batch.later_actions, goals, "critic_target"))
+    shown = chain.gamma**batch.later_steps * torch.stack(worth).amax(0).sigmoid()
+    torch.testing.assert_close(learner.targets(batch), torch.where(batch.terminals > 0, 1.0, shown))
+
+
+@pytest.mark.parametrize("expectile", [0.5, 0.9])
+def test_values_of_the_data_are_an_expectile_of_where_it_led(expectile):
+    """The data go left or right, half of the time each; τ (better) + (1 − τ) (worse) is their expectile."""
+    chain, learner, _ = trained("td3", 0.0, updates=1500, values="data", expectile=expectile)
+    to = torch.stack([chain.moved(torch.arange(chain.states), sign) for sign in (-1, 1)])
+    value = torch.zeros(chain.states, chain.states)
+    for _ in range(300):
+        outcome = torch.where(torch.eye(chain.states) > 0, 1.0, chain.gamma * value)[to]
+        value = expectile * outcome.amax(0) + (1 - expectile) * outcome.amin(0)
+    assert (values(chain, learner) - value).abs().max() < 0.05
+    best = chain.directions()
+    actions = learner.act(*chain.pairs()).view(-1, chain.states, chain.states)
+    assert ((actions.sign() == best) | (best == 0)).all(), "the actor climbs critics of these values"
+
+
+@pytest.mark.parametrize("expectile", [0.2, 0.5, 0.9])
+def test_critics_learn_an_expectile_of_their_targets(expectile):
+    targets = torch.tensor([[0.1, 0.2, 0.7, 0.9]])
+    for kind in ("squared", "cross-entropy"):
+        logit = torch.zeros(1, 1, 1, requires_grad=True)
+        optimizer = torch.optim.Adam([logit], 0.02)
+        for _ in range(600):
+            optimizer.zero_grad()
+            critics_loss(logit.expand(1, 1, 4), targets, kind, expectile)[0].sum().backward()
+            optimizer.step()
+        value = logit.sigmoid().item()
+        above, below = (targets - value).clamp(min=0).sum(), (value - targets).clamp(min=0).sum()
+        assert expectile * above.item() == pytest.approx((1 - expectile) * below.item(), abs=2e-3)
+
+
+def test_targets_of_terminal_transitions_need_no_future():
+    chain, kind = Chain(), learner_class("td3")
+    batch = chain.batch(50, [torch.Generator().manual_seed(seed) for seed in SEEDS])
+    assert len(set((batch.terminals == 0).sum(1).tolist())) == 2, "learners differ in how many go on"
+    learner = kind(chain.problem, kind.Config(units=16, target_noise=0.0), SEEDS)
+    following, goals = batch.next_observations, batch.goals
+    future = learner.q_logits(following, learner.policy(following, goals), goals, "critic_target").sigmoid()
+    expected = torch.where(batch.terminals > 0, 1.0, chain.gamma * future)
+    torch.testing.assert_close(learner.targets(batch), expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"lookahead": 0}, "lookahead must be at least 1, not 0"), ({"expectile": 1.0}, "below 1, not 1.0")],
+)
+def test_impossible_settings_of_targets_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        learner_class("td3").Config(**settings)

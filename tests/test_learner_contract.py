@@ -10,14 +10,20 @@ from curioplan.storage import load_tree, save_tree
 from curioplan.values.registry import learner_class
 from tabular import Chain
 
-LEARNERS = ["td3", "ddpg", "sac", "crr", "mbpo", "mopo", "iql", "lapo", "wgcsl"]
+LEARNERS = ["td3", "td3 of data", "ddpg", "sac", "crr", "mbpo", "mopo", "iql", "lapo", "wgcsl"]
 SETTINGS = {
+    "td3 of data": {"values": "data"},
     "mbpo": {"rollouts": 50, "rollout_every": 7, "buffer_size": 600, "real_ratio": 0.25},
     "mopo": {"rollouts": 50, "rollout_every": 7, "buffer_size": 600},
 }
-"""What the learners need beyond a small network, for all they do to happen within 20 updates."""
+"""What the learners need beyond a small network, for all they do to happen within 20 updates; and what
+makes another of one."""
 
 CHAIN = Chain()
+
+
+def kind_of(algo):
+    return learner_class(algo.split()[0])
 
 
 def model():
@@ -32,7 +38,7 @@ def model():
 
 
 def make(algo, seeds=(0,)):
-    kind = learner_class(algo)
+    kind = kind_of(algo)
     shape = {"units": 32, "actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
     config = kind.Config(**shape | SETTINGS.get(algo, {}))
     return kind(CHAIN.problem, config, seeds, model() if kind.needs_model else None)
@@ -120,7 +126,7 @@ def test_an_exported_learner_has_the_values_and_actions_of_the_original(algo):
     for k, seed in enumerate(seeds):
         exported = learner.export(k)
         assert exported["seed"] == seed
-        single = learner_class(algo)(CHAIN.problem, learner.config, [seed], for_training=False)
+        single = kind_of(algo)(CHAIN.problem, learner.config, [seed], for_training=False)
         single.adopt(exported)
         torch.testing.assert_close(single.value(*pairs)[0], learner.value(*pairs)[k])
         torch.testing.assert_close(single.act(*pairs)[0], learner.act(*pairs)[k])
@@ -180,8 +186,8 @@ def test_a_checkpoint_of_another_shape_is_refused(algo):
         make(algo, [0, 1]).load(state)
 
 
-@pytest.mark.parametrize("algo", [algo for algo in LEARNERS if learner_class(algo).needs_model])
+@pytest.mark.parametrize("algo", [algo for algo in LEARNERS if kind_of(algo).needs_model])
 def test_a_learner_that_imagines_needs_a_model(algo):
-    kind = learner_class(algo)
+    kind = kind_of(algo)
     with pytest.raises(ConfigError, match="model"):
         kind(CHAIN.problem, kind.Config(units=8), [0])

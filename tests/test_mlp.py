@@ -34,8 +34,9 @@ def member_as_sequential(net, member):
 
 @pytest.mark.parametrize("activation", ["silu", "relu"])
 @pytest.mark.parametrize("layers", [0, 1, 3])
-def test_outputs_and_gradients_equal_a_loop_over_sequential_members(activation, layers):
-    net = network(layers=layers, activation=activation)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_outputs_and_gradients_equal_a_loop_over_sequential_members(activation, layers, outputs):
+    net = network(layers=layers, activation=activation, outputs=outputs)
     x = torch.randn(3, 11, 4, generator=torch.Generator().manual_seed(1))
     out = net(x)
     out.square().sum().backward()

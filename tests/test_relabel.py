@@ -112,6 +112,31 @@ def test_next_actions_are_those_of_the_trajectory_and_zero_at_its_end():
     assert pairs == {(1.0, 0.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 0.0)}
 
 
+def test_later_states_are_of_the_same_trajectory_and_uniformly_many_steps_on():
+    store, far, samples = TrajectoryStore(1, 1, 1), 5, 20_000
+    for first, length in ((0, 3), (100, 40)):
+        states = first + np.arange(length + 1.0)[:, None]
+        store.add_episode(states, states[:-1], states)
+    batch = sample_batch(store, samples, Relabelling(), torch.Generator().manual_seed(12), lookahead=far)
+    assert torch.equal(batch.later_observations[:, 0] - batch.observations[:, 0], batch.later_steps)
+    at = batch.observations[:, 0]
+    last = torch.where(at < 100, 3.0, 140.0)
+    ended = batch.later_observations[:, 0] == last
+    assert torch.equal(batch.later_actions[~ended], batch.later_observations[~ended])
+    assert (batch.later_actions[ended] == 0).all()
+    assert (batch.later_observations[:, 0] <= last).all()
+    free = batch.later_steps[last - at >= far]
+    for k in range(1, far + 1):
+        assert_frequency(int((free == k).sum()), 1 / far, len(free))
+    assert (batch.later_steps[last - at < far] <= (last - at)[last - at < far]).all()
+
+
+def test_without_a_lookahead_batches_do_not_look():
+    batch = sample_batch(store_of([5]), 10, Relabelling(), torch.Generator().manual_seed(12))
+    assert batch.later_observations is None
+    assert "later_steps" not in batch.tensors()
+
+
 def test_steps_ahead_are_geometric_in_a_long_episode():
     store, p = store_of([5000]), 0.2
     rows = torch.zeros(SAMPLES, dtype=torch.int64)
@@ -155,7 +180,7 @@ def test_a_batch_is_made_of_transitions_and_stored_goals():
     assert torch.equal(batch.actions, store.actions[rows])
     assert torch.equal(batch.next_observations, store.observations[rows + 1])
     assert torch.equal(batch.goals, store.achieved_goals[batch.goal_rows])
-    assert {value.dtype for name, value in vars(batch).items() if name != "goal_rows"} == {torch.float32}
+    assert {value.dtype for name, value in batch.tensors().items() if name != "goal_rows"} == {torch.float32}
 
 
 def test_batches_depend_on_the_generator_alone():
@@ -168,7 +193,7 @@ def test_batches_depend_on_the_generator_alone():
     resumed.set_state(state)
     for batch in first:
         again = sample_batch(store, 64, Relabelling(), resumed)
-        assert all(torch.equal(value, getattr(again, name)) for name, value in vars(batch).items())
+        assert all(torch.equal(value, getattr(again, name)) for name, value in batch.tensors().items())
 
 
 @pytest.mark.parametrize("wrong", [(-0.1, 0.2), (1.1, 0.2), (0.5, 0.0), (0.5, 1.5), (float("nan"), 0.2)])

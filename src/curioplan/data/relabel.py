@@ -51,6 +51,9 @@ class Batch:
             ``(batch,)``; none for transitions that are of no trajectory.
         next_actions: What the trajectory did next, a_{t+1}, and zeros where it ended, ``(batch, action)``;
             none for transitions that are of no trajectory.
+        later_observations: Where the trajectory came later, ``(batch, observation)``, if asked for.
+        later_actions: What it did there, zeros at its end, ``(batch, action)``.
+        later_steps: How many steps after s_t that is, ``(batch,)``.
     """
 
     observations: Tensor
@@ -62,6 +65,13 @@ class Batch:
     goal_rows: Tensor
     steps: Tensor | None = None
     next_actions: Tensor | None = None
+    later_observations: Tensor | None = None
+    later_actions: Tensor | None = None
+    later_steps: Tensor | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What there is, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def sample_batch(
@@ -71,6 +81,7 @@ def sample_batch(
     generator: torch.Generator,
     among: Tensor | None = None,
     success: Callable[[Tensor, Tensor], Tensor] | None = None,
+    lookahead: int = 1,
 ) -> Batch:
     """Uniformly random transitions with relabelled goals.
 
@@ -80,8 +91,9 @@ def sample_batch(
     depends on the store and the generator's state alone, so a run that restores both goes on with the batches
     it would have drawn. Given rows of transitions ``among`` which to draw, such as a bootstrap, random goals
     are those of the states they lead to. Given a test of ``success`` on achieved and desired goals, reward
-    and termination are also 1 wherever s_{t+1} passes it. A generator of another device draws there, and what
-    it has drawn is moved to where the data are.
+    and termination are also 1 wherever s_{t+1} passes it. With a ``lookahead`` above 1, batches also tell
+    where the trajectory came some steps later, uniformly many up to this number or its end. A generator of
+    another device draws there, and what it has drawn is moved to where the data are.
     """
     if among is None:
         rows = store.sample_rows(batch_size, generator)
@@ -97,6 +109,15 @@ def sample_batch(
     rewards = reached.float()
     last = store.last_rows.index_select(0, store.episode_of.index_select(0, rows))
     ahead = (goal_rows > rows) & (goal_rows <= last)
+    later: dict[str, Tensor] = {}
+    if lookahead > 1:
+        steps = torch.randint(1, lookahead + 1, rows.shape, generator=generator, device=generator.device)
+        later_rows = torch.minimum(rows + steps.to(rows.device), last)
+        later = {
+            "later_observations": store.observations.index_select(0, later_rows),
+            "later_actions": store.actions.index_select(0, later_rows),
+            "later_steps": (later_rows - rows).float(),
+        }
     return Batch(
         observations=observations,
         actions=actions,
@@ -107,14 +128,15 @@ def sample_batch(
         goal_rows=goal_rows,
         steps=torch.where(ahead, goal_rows - rows, -1).float(),
         next_actions=store.actions.index_select(0, rows + 1),
+        **later,
     )
 
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of one size as one of shapes ``(batches, batch, ·)``."""
     if len(batches) == 1:  # no copies
-        return Batch(**{name: value[None] for name, value in vars(batches[0]).items()})
-    columns = {name: [getattr(batch, name) for batch in batches] for name in vars(batches[0])}
+        return Batch(**{name: value[None] for name, value in batches[0].tensors().items()})
+    columns = {name: [getattr(batch, name) for batch in batches] for name in batches[0].tensors()}
     return Batch(**{name: torch.stack(column) for name, column in columns.items()})
 
 

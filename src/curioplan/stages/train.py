@@ -133,7 +133,7 @@ class ValueTrainer:
         """The batch of one learner."""
         store, size, problem = self.store, self.config.batch_size, self.learner.problem
         success = self.task.success if self.config.reward == "success" else None
-        batch = sample_batch(store, size, relabelling, generator, among, success)
+        batch = sample_batch(store, size, relabelling, generator, among, success, self.learner.lookahead)
         if problem.whole:
             whole = (torch.rand(size, generator=generator) < self.config.p_state).to(store.device)
             assert batch.steps is not None

@@ -11,7 +11,7 @@ from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
 from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import regression_loss
+from curioplan.values.losses import expectile_weights, regression_loss
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,9 @@ class IQL(Learner):
         """Expectile loss of V (learners,) against the values `q` of the data's actions."""
         logits = self.evaluate("value", (batch.observations, batch.goals))[:, 0, :, 0]
         values = logits.detach().sigmoid()
-        weights = self.expectile_weights(q - values)
+        weights = expectile_weights(q - values, self.config.expectile)
         loss = weights * regression_loss(logits, q, self.config.critic_loss)
         return loss.mean(1), {"value": values.mean(1), "advantage": (q - values).mean(1)}
-
-    def expectile_weights(self, differences: Tensor) -> Tensor:
-        """|τ − 1(u < 0)|: τ where values are too low, 1 − τ where they are too high."""
-        return (self.config.expectile - (differences < 0).float()).abs()
 
     def actor_loss(self, batch: Batch, q: Tensor) -> tuple[Tensor, Info]:
         """Squared error of the actor (learners,), weighted by the advantage of the data's actions."""

@@ -100,6 +100,11 @@ class Learner(ABC):
         """As `logits`, but where they are below `least` (N,), any number below it will do."""
         return self.logits(states, goals)
 
+    @property
+    def lookahead(self) -> int:
+        """How many steps ahead, at most, updates want to know where trajectories came."""
+        return 1
+
     # What follows
 
     @torch.no_grad()
@@ -324,6 +329,12 @@ def _settle(optimizer: torch.optim.Adam) -> None:
     if int(states[0]["step"]) % 100 == 0:
         for state in states:
             state["exp_avg"].masked_fill_(state["exp_avg"].abs() < _FORGOTTEN, 0.0)
+
+
+def unfinished_rows(terminals: Tensor) -> Tensor:
+    """The rows (learners, n) of a batch that are not terminal and, for learners with fewer, some that are."""
+    count = int((terminals == 0).sum(1).max())
+    return terminals.argsort(dim=1, stable=True)[:, :count]
 
 
 def _per_head(inputs: Tensor, heads: int) -> Tensor:

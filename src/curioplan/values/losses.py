@@ -24,13 +24,21 @@ def regression_loss(logits: Tensor, targets: Tensor, kind: CriticLoss) -> Tensor
     return functional.binary_cross_entropy_with_logits(logits, targets.expand_as(logits), reduction="none")
 
 
-def critics_loss(logits: Tensor, targets: Tensor, kind: CriticLoss) -> tuple[Tensor, dict[str, Tensor]]:
+def expectile_weights(differences: Tensor, expectile: float) -> Tensor:
+    """|τ − 1(u < 0)| of differences u between targets and values: τ where these are too low, else 1 − τ."""
+    return (expectile - (differences < 0).float()).abs()
+
+
+def critics_loss(
+    logits: Tensor, targets: Tensor, kind: CriticLoss, expectile: float = 0.5
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of critics: the mean over the batch of `regression_loss`, summed over the critics.
 
     Args:
         logits: Log-odds of the values (learners, critics, batch).
         targets: What they should be (learners, batch).
         kind: Which loss.
+        expectile: Which expectile of the targets minimises it; 0.5 is the mean.
 
     Returns:
         Losses (learners,), and the mean absolute TD error and value.
@@ -38,7 +46,10 @@ def critics_loss(logits: Tensor, targets: Tensor, kind: CriticLoss) -> tuple[Ten
     targets = targets[:, None]
     values = logits.detach().sigmoid()
     info = {"td_error": (values - targets).abs_().mean((1, 2)), "q": values.mean((1, 2))}
-    return regression_loss(logits, targets, kind).mean(2).sum(1), info
+    losses = regression_loss(logits, targets, kind)
+    if expectile != 0.5:
+        losses = 2 * expectile_weights(targets - values, expectile) * losses
+    return losses.mean(2).sum(1), info
 
 
 def climbing_loss(logits: Tensor, objective: ActorObjective) -> tuple[Tensor, dict[str, Tensor]]:

@@ -234,7 +234,7 @@ class MBPO(TD3):
     def sample(self, size: int, real: Batch) -> tuple[Batch, Tensor]:
         """Relabelled imagined transitions (learners, size, ·), and their mean uncertainty (learners,)."""
         draws = [self._draw(size, real.goals.shape[1], each) for each in self.generators]
-        rollout, step, ahead, future, other = (
+        rollout, step, ahead, future, other, on = (
             torch.stack(part).to(self.device) for part in zip(*draws, strict=True)
         )
         at = (step + ahead).clamp(max=self.config.rollout_horizon)
@@ -246,6 +246,14 @@ class MBPO(TD3):
         )
         uncertainty = kept.uncertainty[learner, rollout, step]
         reached = (future & (at == step + 1)).float()
+        later: dict[str, Tensor] = {}
+        if self.lookahead > 1:
+            end, last = (step + on).clamp(max=self.config.rollout_horizon), self.config.rollout_horizon - 1
+            later = {
+                "later_observations": kept.states[learner, rollout, end],
+                "later_actions": kept.actions[learner, rollout, end.clamp(max=last)],
+                "later_steps": (end - step).float(),
+            }
         batch = Batch(
             observations=kept.states[learner, rollout, step],
             actions=kept.actions[learner, rollout, step],
@@ -258,6 +266,7 @@ class MBPO(TD3):
             next_actions=kept.actions[
                 learner, rollout, (step + 1).clamp(max=self.config.rollout_horizon - 1)
             ],
+            **later,
         )
         return batch, uncertainty.mean(1)
 
@@ -273,7 +282,7 @@ class MBPO(TD3):
         return torch.stack(draws).to(self.device) < self.config.p_state
 
     def _draw(self, size: int, goals: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Random rollouts, steps, numbers of steps ahead, whether goals lie there, and real rows."""
+        """Random rollouts, steps, steps ahead, whether goals lie there, real rows, and steps to look on."""
         config = self.config
         rollout = torch.randint(self.memory.filled, (size,), generator=generator)
         step = torch.randint(config.rollout_horizon, (size,), generator=generator)
@@ -282,7 +291,10 @@ class MBPO(TD3):
             ahead.geometric_(config.p_geometric, generator=generator)
         future = torch.rand(size, generator=generator) < config.p_goal
         other = torch.randint(goals, (size,), generator=generator)
-        return rollout, step, ahead.clamp_(max=config.rollout_horizon).long(), future, other
+        on = torch.zeros(size, dtype=torch.long)
+        if self.lookahead > 1:
+            on = torch.randint(1, self.lookahead + 1, (size,), generator=generator)
+        return rollout, step, ahead.clamp_(max=config.rollout_horizon).long(), future, other, on
 
     def state(self) -> dict[str, Any]:
         """See `Learner`; with what is remembered, and what the next rollouts start from."""
@@ -301,6 +313,8 @@ def _joined(real: Batch, imagined: Batch, count: int) -> Batch:
     if count == 0:
         return imagined
     parts: dict[str, Any] = {}
-    for name, mine in vars(real).items():
-        parts[name] = None if mine is None else torch.cat([mine[:, :count], getattr(imagined, name)], 1)
+    others = imagined.tensors()
+    for name, mine in real.tensors().items():
+        if name in others:
+            parts[name] = torch.cat([mine[:, :count], others[name]], 1)
     return Batch(**parts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -100,16 +101,16 @@ class Problem:
 
     def normalise(self, batch: Batch) -> Batch:
         """The batch with states and goals normalised and actions in [−1, 1]."""
-        return Batch(
-            observations=self.states.normalise(batch.observations),
-            actions=self.unbounded(batch.actions),
-            next_observations=self.states.normalise(batch.next_observations),
+        normalise, unbounded = self.states.normalise, self.unbounded
+        return replace(
+            batch,
+            observations=normalise(batch.observations),
+            actions=unbounded(batch.actions),
+            next_observations=normalise(batch.next_observations),
             goals=self.goals.normalise(batch.goals),
-            rewards=batch.rewards,
-            terminals=batch.terminals,
-            goal_rows=batch.goal_rows,
-            steps=batch.steps,
-            next_actions=None if batch.next_actions is None else self.unbounded(batch.next_actions),
+            next_actions=_if_there(unbounded, batch.next_actions),
+            later_observations=_if_there(normalise, batch.later_observations),
+            later_actions=_if_there(unbounded, batch.later_actions),
         )
 
     def unbounded(self, actions: Tensor) -> Tensor:
@@ -151,3 +152,7 @@ class Problem:
             None if indices is None else tuple(indices),
             state.get("whole", False),
         )
+
+
+def _if_there(change: Callable[[Tensor], Tensor], content: Tensor | None) -> Tensor | None:
+    return None if content is None else change(content)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
-from curioplan.values.learner import Info, Learner
-from curioplan.values.losses import ActorObjective, climbing_loss
+from curioplan.errors import ConfigError
+from curioplan.values.learner import Info, Learner, unfinished_rows
+from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,23 @@ class TD3Config(LearnConfig):
     next_action: Literal["policy", "better"] = "policy"
     """What targets look ahead with: the policy's action, or the better of that and what the data did next,
     which keeps values from falling with a policy that has yet to learn."""
+    values: Literal["policy", "data"] = "policy"
+    """Whose values V are: the policy's, which takes for granted whatever critics overestimate, again at every
+    step; or those of the better ways the data went on, learned by networks of their own from states alone."""
+    expectile: float = 0.7
+    """How much better, for values of the data: V is this expectile of its targets, 0.5 being their mean."""
+    lookahead: int = 1
+    """How many steps ahead targets look, uniformly many up to this number, along what the data did."""
     actor_objective: ActorObjective = "value"
     """What the actor climbs: the value, or its log-odds, which weighs far goals as much as near ones."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        super().__post_init__()
+        if self.lookahead < 1:
+            raise ConfigError(f"lookahead must be at least 1, not {self.lookahead}.")
+        if not 0 < self.expectile < 1:
+            raise ConfigError(f"expectile must be above 0 and below 1, not {self.expectile}.")
 
 
 class TD3(Learner):
@@ -56,42 +72,84 @@ class TD3(Learner):
     or, with `next_action` "better", the larger of this and what the data's own next action is worth. Q' are
     slowly following critics; as in the paper's code, the actor itself stands in place of a slow copy.
     The actor climbs min_k Q_k(s, π(s; g); g), which is also the value V(s; g).
+
+    With `values` of the data, V is the lesser of two networks of its own instead, each the expectile τ of
+
+        y = r + γ (1 − terminal) min_j V'_j(s'; g),
+
+    which critics, then updated as often as the actor, are regressed on, too. No action but the data's is ever
+    asked about. With a `lookahead`, s' and γ are the state after k steps, and γ^k.
     """
 
     Config = TD3Config
     config: TD3Config
 
     def set_up(self) -> None:
-        """An actor, twin critics and their slow copies."""
+        """An actor, twin critics, perhaps twin values, and slow copies of what targets look ahead with."""
         self.build_actor(self.problem.action_dim)
         self.build_critics(heads=2)
-        self.target_of("critic")
+        if self.config.values == "data":
+            situation = self.problem.observation_dim + self.problem.goal_dim
+            self.build("value", situation, 1, heads=2, rate=self.config.critic_learning_rate)
+        self.target_of(self.leading)
+
+    @property
+    def leading(self) -> str:
+        """The networks whose slow copies targets look ahead with, updated every time."""
+        return "value" if self.config.values == "data" else "critic"
+
+    @property
+    def lookahead(self) -> int:
+        """See `Learner`."""
+        return self.config.lookahead
 
     def update(self, batch: Batch) -> Info:
-        """One step of the critics and, every `policy_delay`, one of actor and targets."""
+        """One step of critics or values and, every `policy_delay`, one of all else."""
         batch = self.problem.normalise(batch)
-        losses, info = self.critics_loss(batch, self.targets(batch))
-        self.descend("critic", losses)
+        targets = self.targets(batch)
+        losses, info = self.leading_loss(batch, targets)
+        self.descend(self.leading, losses)
         self.updates += 1
         if self.updates % self.config.policy_delay == 0:
+            if self.config.values == "data":
+                self.descend("critic", self.critics_loss(batch, targets)[0])
             losses, more = self.actor_loss(batch)
             self.descend("actor", losses)
-            self.follow("critic")
+            self.follow(self.leading)
             info |= more
         return info
 
+    def leading_loss(self, batch: Batch, targets: Tensor) -> tuple[Tensor, Info]:
+        """Loss of critics, or of values, (learners,)."""
+        if self.config.values == "policy":
+            return self.critics_loss(batch, targets)
+        logits = self.evaluate("value", (batch.observations, batch.goals))[..., 0]
+        return critics_loss(logits, targets, self.config.critic_loss, self.config.expectile)
+
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
-        """What the critics are regressed on, (learners, batch)."""
-        actions = self.policy(batch.next_observations, batch.goals)
-        noise = self.normal(*actions.shape[1:]).mul_(self.config.target_noise)
-        noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
-        actions = (actions + noise).clamp_(-1, 1)
-        future = self.q_logits(batch.next_observations, actions, batch.goals, "critic_target").sigmoid_()
-        if self.config.next_action == "better" and batch.next_actions is not None:
-            taken = self.q_logits(batch.next_observations, batch.next_actions, batch.goals, "critic_target")
-            future = torch.maximum(future, taken.sigmoid_())
-        return self.looking_ahead(batch, future)
+        """What critics and values are regressed on, (learners, batch)."""
+        states, taken, discount = batch.next_observations, batch.next_actions, torch.ones_like(batch.rewards)
+        if batch.later_observations is not None and batch.later_steps is not None:
+            states, taken = batch.later_observations, batch.later_actions
+            discount = self.problem.gamma ** (batch.later_steps - 1)
+        rows = unfinished_rows(batch.terminals)  # the future of the others does not matter
+
+        def some(content: Tensor) -> Tensor:
+            return content.take_along_dim(rows[..., None], 1)
+
+        states, goals = some(states), some(batch.goals)
+        if self.config.values == "data":
+            logits = self.infer("value_target", (states, goals))[..., 0].amin(1)
+        else:
+            noise = self.normal(*batch.actions.shape[1:]).mul_(self.config.target_noise)
+            noise.clamp_(-self.config.noise_clip, self.config.noise_clip)
+            actions = (self.policy(states, goals) + some(noise)).clamp_(-1, 1)
+            logits = self.q_logits(states, actions, goals, "critic_target")
+            if self.config.next_action == "better" and taken is not None:
+                logits = torch.maximum(logits, self.q_logits(states, some(taken), goals, "critic_target"))
+        future = torch.zeros_like(discount).scatter_(1, rows, logits.sigmoid_())
+        return self.looking_ahead(batch, discount * future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """How little the critics, which stay as they are, value the actor's actions (learners,)."""
@@ -104,12 +162,14 @@ class TD3(Learner):
         return self.infer("actor", (states, goals))[:, 0].tanh_()
 
     def logits(self, states: Tensor, goals: Tensor) -> Tensor:
-        """Log-odds of V(s; g) = min_k Q_k(s, π(s; g); g)."""
+        """Log-odds of V(s; g) = min_k Q_k(s, π(s; g); g), or of the lesser of two values of the data."""
+        if self.config.values == "data":
+            return self.infer("value", (states, goals))[..., 0].amin(1)
         return self.q_logits(states, self.policy(states, goals), goals)
 
     def logits_above(self, states: Tensor, goals: Tensor, least: Tensor) -> Tensor:
         """See `Learner`: the second critic is asked only where the first gives enough."""
-        if len(self.seeds) > 1:
+        if len(self.seeds) > 1 or self.config.values == "data":
             return self.logits(states, goals)
         critic = self.networks["critic"]
         inputs = torch.cat([states, self.policy(states, goals), goals], -1)[0]
