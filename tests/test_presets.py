@@ -22,6 +22,8 @@ from curioplan.stages.polo import polo_config
 from curioplan.studies.arguments import resolve_settings, settings
 from curioplan.studies.catalogue import define
 from curioplan.values import learner_config
+from curioplan.values.registry import LEARNERS, learner_class
+from curioplan.values.td3 import TD3Config
 
 STAGES = (ExploreConfig, TrainModelConfig, LearnConfig, ReachConfig, EvaluateConfig, DiagnoseConfig)
 
@@ -68,11 +70,28 @@ def test_exceptions_hold_wherever_the_settings_occur_and_the_outer_ones_win(exce
 
 
 def test_what_an_environment_needs_goes_before_what_a_learner_sets_for_itself(exceptions):
-    exceptions["cpu", LearnConfig, "pinpad"] = {"updates": 33, "polyak": 0.5}
-    config, usual = learner_config("td3", "cpu", "pinpad"), learner_config("td3", "cpu")
+    exceptions["cpu", LearnConfig, "kitchen"] = {"updates": 33, "polyak": 0.5}
+    config, usual = learner_config("td3", "cpu", "kitchen"), learner_config("td3", "cpu")
     assert {"updates", "polyak"} <= set(type(config).presets["cpu"])
     assert config == replace(usual, updates=33, polyak=0.5)
     assert usual == learner_config("td3", "cpu", "maze_large")
+
+
+@pytest.mark.parametrize("env", ["pinpad", "curioplan/PinPad-v0"])
+def test_learners_make_exceptions_of_their_own_before_those_of_all(exceptions, monkeypatch, env):
+    exceptions["cpu", LearnConfig, "pinpad"] = {"updates": 33, "polyak": 0.5}
+    monkeypatch.setattr(TD3Config, "exceptions", {("cpu", "pinpad"): {"polyak": 0.7, "lookahead": 4}})
+    config, usual = learner_config("td3", "cpu", env), learner_config("td3", "cpu")
+    assert config == replace(usual, updates=33, polyak=0.7, lookahead=4)
+    assert learner_config("mbpo", "cpu", env).lookahead == 1
+    assert learner_config("td3", "paper", env) == TD3Config()
+
+
+def test_exceptions_of_learners_are_of_known_environments_and_can_be_made():
+    for algo in LEARNERS:
+        for name, env in learner_class(algo).Config.exceptions:
+            assert env in SHORT_NAMES
+            assert learner_config(algo, name, env) != learner_config(algo, name)
 
 
 def test_stages_take_the_exceptions_for_the_environment_of_the_run(trained_run, exceptions, monkeypatch):

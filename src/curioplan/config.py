@@ -214,6 +214,9 @@ class LearnConfig:
     """Offline learning of goal-conditioned values, as far as all learners share it."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    """What presets change for a learner, by their names."""
+    exceptions: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {}
+    """What presets change beyond that for an environment, by both names."""
     algo: str = field(default="", init=False)
     """Name of the learner."""
     seed: int = 0

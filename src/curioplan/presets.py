@@ -134,7 +134,7 @@ def preset(name: PresetName, stage: type[Config], env: str = "") -> Config:
     if name not in _PRESETS:
         raise ConfigError(f"There is no preset {name}; there are {', '.join(PRESETS)}.")
     usual: Config = _PRESETS[name][stage]
-    return _with_exceptions(usual, name, _short_name(env)) if env else usual
+    return _with_exceptions(usual, name, short_name(env)) if env else usual
 
 
 def _with_exceptions(config: Any, name: PresetName, env: str) -> Any:
@@ -149,7 +149,8 @@ def _with_exceptions(config: Any, name: PresetName, env: str) -> Any:
     return config
 
 
-def _short_name(env: str) -> str:
+def short_name(env: str) -> str:
+    """What an environment is called on the command line, if it has such a name, else its Gymnasium id."""
     from curioplan.envs import SHORT_NAMES  # imports what only those who name an environment need
 
     return next((short for short, identifier in SHORT_NAMES.items() if identifier == env), env)

@@ -26,6 +26,7 @@ class MBPOConfig(TD3Config):
         **TD3Config.presets,
         "smoke": {"rollouts": 500, "rollout_every": 100},
     }
+    exceptions: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {}  # those of TD3 need whole trajectories
     algo: str = field(default="mbpo", init=False)
     rollout_every: int = 500
     """Updates between rollouts."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from curioplan.config import LearnConfig
 from curioplan.errors import ConfigError
-from curioplan.presets import PresetName, preset
+from curioplan.presets import PresetName, preset, short_name
 from curioplan.values.learner import Learner
 
 LEARNERS = {
@@ -58,7 +58,7 @@ def learner_config(algo: str = "td3", name: PresetName = "cpu", env: str = "") -
     """A learner's settings in a preset.
 
     These are its own defaults, with what the preset changes for all learners, then for this one, and with the
-    exceptions for an environment last.
+    exceptions for an environment last: of all learners, then of this one.
 
     Args:
         algo: The learner.
@@ -68,7 +68,8 @@ def learner_config(algo: str = "td3", name: PresetName = "cpu", env: str = "") -
     config_class = learner_class(algo).Config
     usual = preset(name, LearnConfig)
     changed = _changes(LearnConfig(), usual) | config_class.presets.get(name, {})
-    return config_class(**changed | _changes(usual, preset(name, LearnConfig, env)))
+    changed |= _changes(usual, preset(name, LearnConfig, env))
+    return config_class(**changed | config_class.exceptions.get((name, short_name(env)), {}))
 
 
 def _changes(before: LearnConfig, after: LearnConfig) -> dict[str, Any]:

@@ -33,6 +33,11 @@ class TD3Config(LearnConfig):
             "updates": 12_000,
         }
     }
+    exceptions: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {
+        # Goals are many presses away, which a policy is long in learning, and what lies near them in numbers
+        # is seldom near in time.
+        ("cpu", "pinpad"): {"values": "data", "lookahead": 100, "p_geometric": 0.01, "p_near": 0.1},
+    }
     algo: str = field(default="td3", init=False)
     target_noise: float = 0.2
     """Deviation of the noise on the target's actions, in units of half the action range."""
