@@ -70,8 +70,8 @@ def test_exceptions_hold_wherever_the_settings_occur_and_the_outer_ones_win(exce
 
 
 def test_what_an_environment_needs_goes_before_what_a_learner_sets_for_itself(exceptions):
-    exceptions["cpu", LearnConfig, "kitchen"] = {"updates": 33, "polyak": 0.5}
-    config, usual = learner_config("td3", "cpu", "kitchen"), learner_config("td3", "cpu")
+    exceptions["cpu", LearnConfig, "fetch_push"] = {"updates": 33, "polyak": 0.5}
+    config, usual = learner_config("td3", "cpu", "fetch_push"), learner_config("td3", "cpu")
     assert {"updates", "polyak"} <= set(type(config).presets["cpu"])
     assert config == replace(usual, updates=33, polyak=0.5)
     assert usual == learner_config("td3", "cpu", "maze_large")

@@ -34,9 +34,17 @@ class TD3Config(LearnConfig):
         }
     }
     exceptions: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {
-        # Goals are many presses away, which a policy is long in learning, and what lies near them in numbers
-        # is seldom near in time.
-        ("cpu", "pinpad"): {"values": "data", "lookahead": 100, "p_geometric": 0.01, "p_near": 0.1},
+        # Goals are many presses or contacts away, which a policy is long in learning.
+        ("cpu", "kitchen"): {"values": "data", "lookahead": 50, "p_geometric": 0.02},
+        # What lies near in numbers of buttons is seldom near in time; values need as many goals of the task.
+        ("cpu", "pinpad"): {
+            "values": "data",
+            "lookahead": 100,
+            "p_geometric": 0.01,
+            "p_near": 0.1,
+            "p_state": 0.3,
+            "updates": 20_000,
+        },
     }
     algo: str = field(default="td3", init=False)
     target_noise: float = 0.2
