@@ -129,6 +129,14 @@ def test_finished_jobs_correct_the_estimates_of_their_kind():
     assert pace.seconds(job) == 5
 
 
+def test_a_job_that_found_its_work_done_says_nothing_about_others():
+    pace, job = Pace(), adding("train/maze/0/td3/1", seconds=10)
+    pace.learn(adding("explore/maze/0", seconds=3600), 20)
+    assert pace.seconds(job) == 10
+    pace.learn(adding("explore/maze/1", seconds=3600), 1800)
+    assert pace.seconds(job) == 5
+
+
 def test_a_dry_run_shows_every_job_what_is_done_and_the_time(tmp_path):
     plan = Plan([adding("a", seconds=600), adding("b", seconds=600, needs=("a",)), adding("c", seconds=90)])
     text = describe(plan, tmp_path, 2)

@@ -11,6 +11,10 @@ from pathlib import Path
 from curioplan.studies.jobs import Job, Plan
 
 
+_DONE_BEFORE = 0.02
+"""A job that takes a smaller part of its estimate has found its work done."""
+
+
 class Pace:
     """Estimates of durations, corrected by what finished jobs of the same kind have taken.
 
@@ -32,7 +36,9 @@ class Pace:
         return pace
 
     def learn(self, job: Job, seconds: float) -> None:
-        """Take in what a job has taken."""
+        """Take in what a job has taken, unless all it had to do was done before, as by another study."""
+        if seconds < _DONE_BEFORE * job.seconds:
+            return
         for key in (f"kind {job.kind}", f"call {job.call}", "all"):
             self._measured[key] += seconds
             self._estimated[key] += job.seconds
