@@ -10,7 +10,6 @@ from pathlib import Path
 
 from curioplan.studies.jobs import Job, Plan
 
-
 _DONE_BEFORE = 0.02
 """A job that takes a smaller part of its estimate has found its work done."""
 
