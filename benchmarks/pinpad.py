@@ -1,11 +1,12 @@
 """What limits planning in the pinpad: the learned values, or the model and the planner.
 
-    python benchmarks/pinpad.py RUN [--values NAME] [--seed S] [--model NAME]
+    python benchmarks/pinpad.py RUN [--values NAME] [--seed S] [--model NAME] [--capacity]
 
 The shortest way to a sequence of presses is known there. First, how well learned distances rank random states
 of the data by the length of that way, for the goals of the evaluation cases. Then, how well the model
 predicts presses: in one step, and some steps after an imagined ball has entered a zone. Last, how often the
 planner reaches the goals with the learned model when it is given true lengths in place of learned values.
+With --capacity, only how well a network of the size of the values ranks them when it is shown true lengths.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ from torch import Tensor
 
 from curioplan import ReachConfig, make_task, preset
 from curioplan.envs.pinpad import BUTTONS, ZONES, triples, zones
+from curioplan.models import BatchedMLP
 from curioplan.planning import ModelRollout
 from curioplan.planning.noise import coloured_noise
 from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
 from curioplan.stages.control import Parts, PlanningController
 from curioplan.stages.episodes import run_cases
+from curioplan.values import learner_config
 
 CORNERS = np.array([ZONES[str(button)] for button in BUTTONS])
 EPISODES, LENGTH, SETTLE = 1000, 100, 5
+SHOWN = 40_000
+STEPS_PER_CELL = 35
 FARTHEST = 20.0  # longer than any way, which is also given where a history cannot be
 
 
@@ -105,6 +110,40 @@ def rank_values(parts: Parts) -> None:
         print(f"{low:>11} – {high:<4} {len(those):>8} {middle:>25.0f} {least:>7.0f} {most:>7.0f}")
 
 
+def rank_capacity(parts: Parts) -> None:
+    """Print how well a network of the preset's size ranks states if true values are what it learns from."""
+    store, config = parts.data(), learner_config("td3", env="pinpad")
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randperm(store.states, generator=generator)[:SHOWN]
+    states = store.observations[rows]
+    goals = torch.tensor(
+        [g for g in itertools.product(BUTTONS, repeat=3) if g[0] != g[1] and g[1] != g[2]]
+    ).float()
+    exact = Exact(goals.tolist())
+    lengths = torch.tensor(np.stack([exact.length(k, states.double().numpy()) for k in range(len(goals))], 1))
+    values = (parts.task.gamma ** (STEPS_PER_CELL * lengths)).float()
+    mean, std = store.observations.mean(0), store.observations.std(0)
+    states, goals = (states - mean) / std, (goals - mean[4:]) / std[4:]
+    network = BatchedMLP(
+        1, 10, 1, layers=config.layers, units=config.units, activation="relu", generator=generator
+    )
+    optimizer = torch.optim.Adam(network.parameters(), lr=config.critic_learning_rate)
+    tested = SHOWN // 20
+    for _ in range(12_000):
+        state = torch.randint(SHOWN - tested, (config.batch_size,), generator=generator)
+        goal = torch.randint(len(goals), (config.batch_size,), generator=generator)
+        logits = network(torch.cat([states[state], goals[goal]], 1))[0, :, 0]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, values[state, goal])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    state = torch.arange(SHOWN - tested, SHOWN).repeat_interleave(len(goals))
+    goal = torch.arange(len(goals)).repeat(tested)
+    learned = network.infer(torch.cat([states[state], goals[goal]], 1))[0, :, 0]
+    rank = spearmanr(-learned.numpy(), lengths[state, goal].numpy())[0]
+    print(f"a network shown true values of other states ranks {tested} states by them with {rank:.2f}")
+
+
 def judge_model(parts: Parts) -> None:
     """Print how much of presses the model explains, and how often imagined ones end as they should."""
     store, model, task = parts.data(), parts.model(), parts.task
@@ -152,11 +191,15 @@ def main() -> None:
     parser.add_argument("--values", default="", metavar="NAME", help="the training, if it has a name")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the values (default: 0)")
     parser.add_argument("--model", default="", metavar="NAME", help="a model of train-model, by name")
+    parser.add_argument("--capacity", action="store_true", help="only what a network of this size can rank")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     task = make_task("pinpad")
     config = preset("cpu", ReachConfig, "pinpad")
     parts = Parts(arguments.run, task, config, "td3", arguments.seed, arguments.values, arguments.model)
+    if arguments.capacity:
+        rank_capacity(parts)
+        return
     rank_values(parts)
     judge_model(parts)
     plan_exactly(parts)
