@@ -42,6 +42,8 @@ from planning import race, report
 
 TRANSITIONS, UPDATES = 200_000, 10
 CONFIG = TD3Config()
+TERMINAL = CONFIG.p_goal * CONFIG.p_geometric
+"""Share of the transitions whose goal is the next state."""
 
 
 class Shape(NamedTuple):
@@ -94,10 +96,10 @@ def learners(store: TrajectoryStore, seeds: list[int], updates: int = UPDATES) -
 class Products:
     """The matrix products of some networks of one shape, forwards and backwards, and nothing else."""
 
-    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+    def __init__(self, members: int, inputs: int, outputs: int, rows: int = CONFIG.batch_size) -> None:
         widths = [inputs, *[CONFIG.units] * CONFIG.layers, outputs]
         self.weights = [torch.randn(members, i, o) / math.sqrt(i) for i, o in pairwise(widths)]
-        self.x = [torch.randn(members, CONFIG.batch_size, width) for width in widths]
+        self.x = [torch.randn(members, rows, width) for width in widths]
         self.y = [torch.empty_like(x) for x in self.x]
         self.slopes = [torch.empty_like(weight) for weight in self.weights]
 
@@ -122,16 +124,21 @@ class Products:
 
 
 def products(shape: Shape, seeds: int, updates: int = UPDATES) -> Callable[[], None]:
-    """The products of some updates of TD3."""
-    situation = shape.observation + shape.goal
-    actor = Products(seeds, situation, shape.action)
-    critics, targets = (Products(2 * seeds, situation + shape.action, 1) for _ in range(2))
+    """The products of some updates of TD3.
+
+    Terminal transitions need no future, and for the actor's gradient one of two critics matters in each.
+    """
+    situation, some = shape.observation + shape.goal, round((1 - TERMINAL) * CONFIG.batch_size)
+    ahead, actor = Products(seeds, situation, shape.action, some), Products(seeds, situation, shape.action)
+    targets = Products(2 * seeds, situation + shape.action, 1, some)
+    critics = Products(2 * seeds, situation + shape.action, 1)
+    lesser = Products(2 * seeds, situation + shape.action, 1, CONFIG.batch_size // 2)
     actions = slice(shape.observation, shape.observation + shape.action)
-    slopes = torch.empty(2 * seeds, CONFIG.batch_size, shape.action)
+    slopes = torch.empty(2 * seeds, CONFIG.batch_size // 2, shape.action)
 
     def run() -> None:
         for update in range(updates):
-            actor.forward()
+            ahead.forward()
             targets.forward()
             critics.forward()
             critics.backward_to_weights()
@@ -139,8 +146,8 @@ def products(shape: Shape, seeds: int, updates: int = UPDATES) -> Callable[[], N
             if update % CONFIG.policy_delay == 0:
                 actor.forward()
                 critics.forward()
-                critics.backward_to_hidden()
-                critics.backward_to_inputs(actions, slopes)
+                lesser.backward_to_hidden()
+                lesser.backward_to_inputs(actions, slopes)
                 actor.backward_to_weights()
                 actor.backward_to_hidden()
 

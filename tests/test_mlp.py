@@ -51,6 +51,22 @@ def test_outputs_and_gradients_equal_a_loop_over_sequential_members(activation, 
             torch.testing.assert_close(net.biases[k].grad[m, 0], linear.bias.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("members", [3, 20])
+@pytest.mark.parametrize("activation", ["silu", "relu"])
+def test_gradients_by_inputs_alone_are_those_of_all_even_where_rows_have_none(members, activation):
+    net, generator = network(members=members, activation=activation), torch.Generator().manual_seed(1)
+    x = torch.randn(members, 11, 4, generator=generator, requires_grad=True)
+    weights = torch.randn(members, 11, 2, generator=generator) * (torch.arange(11)[:, None] % 3 > 0)
+    weights[1] = 0.0
+    found = [
+        torch.autograd.grad((weights * net.apply_layers(x, layers)).sum(), x)[0]
+        for layers in (net.select(), list(zip(net.weights, net.biases, strict=True)))
+    ]
+    torch.testing.assert_close(*found)
+    assert (found[0][1] == 0).all()
+    assert (found[0][0].abs().sum(1) > 0).tolist() == [k % 3 > 0 for k in range(11)]
+
+
 def test_shared_input_equals_the_same_input_for_every_member():
     net, x = network(), torch.randn(7, 4)
     torch.testing.assert_close(net(x), net(x.repeat(3, 1, 1)))

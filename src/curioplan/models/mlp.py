@@ -224,6 +224,8 @@ class _Propagate(torch.autograd.Function):
         inputs, weights, raws = (ctx.saved_tensors[k * count : (k + 1) * count] for k in range(3))
         slopes: list[Tensor | None] = [None] * (2 * count)
         needed = ctx.needs_input_grad
+        if not any(needed[2:]) and len(grad) <= _MANY:
+            return _slopes_of_inputs(grad, weights, raws, ctx.activation), None, *slopes
         for k in reversed(range(count)):
             if needed[2 + 2 * k]:
                 slopes[2 * k] = _slopes(inputs[k], grad)
@@ -250,6 +252,22 @@ def _slopes(x: Tensor, grad: Tensor) -> Tensor:
     if grad.shape[2] > 1:
         return torch.bmm(x.transpose(1, 2), grad)
     return torch.bmm(grad.transpose(1, 2), x).transpose(1, 2)
+
+
+def _slopes_of_inputs(
+    grad: Tensor, weights: Sequence[Tensor], raws: Sequence[Tensor], activation: str
+) -> Tensor:
+    """The gradient by the inputs alone; rows without any, as of the larger of two critics, take no part."""
+    out = grad.new_zeros(*grad.shape[:2], weights[0].shape[1])
+    for member, result in enumerate(out):
+        rows = grad[member].any(1).nonzero()[:, 0]
+        part = grad[member].index_select(0, rows)
+        for k in reversed(range(len(weights))):
+            part = part @ weights[k][member].t()
+            if k:
+                _SLOPES[activation](part, raws[k - 1][member].index_select(0, rows))
+        result.index_copy_(0, rows, part)
+    return out
 
 
 def _members(packed: Packed, part: slice) -> Packed:
