@@ -115,6 +115,8 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
 _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     # From one button to the next takes 39 steps: a plan of the task's 30 never sees the next press.
     ("cpu", ExploreConfig, "pinpad"): {"horizon": 50},
+    # Between a button pressed and the same button not pressed there is nothing to value.
+    ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
 }
 """What is different in an environment: fields, by dotted name, of a class of settings wherever it occurs, so
 that exceptions to how goals are reached hold for evaluation, too."""
