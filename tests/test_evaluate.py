@@ -26,7 +26,7 @@ from curioplan.seeding import seed_for
 from curioplan.stages.cases import case_key
 from curioplan.stages.control import Parts, make_controller
 from curioplan.stages.episodes import replay
-from curioplan.stages.evaluate import evaluate, load_outcomes, run_cases, run_evaluation
+from curioplan.stages.evaluate import default_name, evaluate, load_outcomes, run_cases, run_evaluation
 from scripted import Guide, Idle, Presser, Restless
 
 SMOKE = preset("smoke", EvaluateConfig)
@@ -320,3 +320,9 @@ def test_an_agent_of_a_run_acts_on_observations(run):
     for _ in range(3):
         observation, *_ = env.step(agent.act(observation))
     assert np.isfinite(observation["observation"]).all()
+
+
+@pytest.mark.parametrize("controller", ["mbp", "mbp+sparse"])
+def test_evaluations_of_other_seeds_have_folders_of_their_own(controller):
+    names = {default_name(EvaluateConfig(controller=controller, seed=seed)) for seed in range(3)}
+    assert len(names) == 3

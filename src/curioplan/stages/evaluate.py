@@ -280,6 +280,8 @@ def default_name(config: EvaluateConfig) -> str:
     words = [config.controller.replace("+", "-")]
     if uses_values(config):
         words += [config.values or config.algo, str(config.seed)]
+    elif config.seed:
+        words.append(str(config.seed))
     cases = Path(config.cases).stem if config.cases.endswith(".json") else config.cases
     words += [config.model, cases]
     return re.sub(r"[^\w.]+", "-", "-".join(word for word in words if word)).strip("-.")[:100]
