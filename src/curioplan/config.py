@@ -213,10 +213,9 @@ class TrainModelConfig:
 class LearnConfig:
     """Offline learning of goal-conditioned values, as far as all learners share it."""
 
+    # What presets change for a learner, by their names, and beyond that for an environment, by both names.
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    """What presets change for a learner, by their names."""
     exceptions: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {}
-    """What presets change beyond that for an environment, by both names."""
     algo: str = field(default="", init=False)
     """Name of the learner."""
     seed: int = 0
