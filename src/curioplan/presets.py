@@ -117,6 +117,8 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     ("cpu", ExploreConfig, "pinpad"): {"horizon": 50},
     # Between a button pressed and the same button not pressed there is nothing to value.
     ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
+    # Its hundred vertices are few for 36 histories: with the bottleneck alone, much depends on their draw.
+    ("cpu", GraphConfig, "pinpad"): {"trust": 3.0},
 }
 """What is different in an environment: fields, by dotted name, of a class of settings wherever it occurs, so
 that exceptions to how goals are reached hold for evaluation, too."""
