@@ -37,7 +37,7 @@ _TILE_ELSEWHERE = 40 * _TILE
 _FEW = 128
 """Up to so many rows, transposing outputs is faster than computing them transposed."""
 _MANY = 16
-"""More products of single columns than these are started together."""
+"""More members than these are computed together where one by one would be less work."""
 _REGISTER = 16
 """Numbers in the widest vector register."""
 CONSTANT = 32.0

@@ -331,12 +331,6 @@ def _settle(optimizer: torch.optim.Adam) -> None:
             state["exp_avg"].masked_fill_(state["exp_avg"].abs() < _FORGOTTEN, 0.0)
 
 
-def unfinished_rows(terminals: Tensor) -> Tensor:
-    """The rows (learners, n) of a batch that are not terminal and, for learners with fewer, some that are."""
-    count = int((terminals == 0).sum(1).max())
-    return terminals.argsort(dim=1, stable=True)[:, :count]
-
-
 def _per_head(inputs: Tensor, heads: int) -> Tensor:
     """Inputs (learners, N, ·) once per head (learners · heads, N, ·)."""
     if len(inputs) == 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 from curioplan.config import LearnConfig
 from curioplan.data.relabel import Batch
 from curioplan.errors import ConfigError
-from curioplan.values.learner import Info, Learner, unfinished_rows
+from curioplan.values.learner import Info, Learner
 from curioplan.values.losses import ActorObjective, climbing_loss, critics_loss
 
 
@@ -146,7 +146,7 @@ class TD3(Learner):
         if batch.later_observations is not None and batch.later_steps is not None:
             states, taken = batch.later_observations, batch.later_actions
             discount = self.problem.gamma ** (batch.later_steps - 1)
-        rows = unfinished_rows(batch.terminals)  # the future of the others does not matter
+        rows = _unfinished_rows(batch.terminals)  # the future of the others does not matter
 
         def some(content: Tensor) -> Tensor:
             return content.take_along_dim(rows[..., None], 1)
@@ -190,3 +190,9 @@ class TD3(Learner):
         enough = torch.nonzero(first >= least)[:, 0]
         second = critic.infer(inputs[enough], [1])[0, :, 0]
         return first.scatter_reduce_(0, enough, second, "amin")[None]
+
+
+def _unfinished_rows(terminals: Tensor) -> Tensor:
+    """The rows (learners, n) of a batch that are not terminal and, for learners with fewer, some that are."""
+    count = int((terminals == 0).sum(1).max())
+    return terminals.argsort(dim=1, stable=True)[:, :count]
