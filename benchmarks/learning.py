@@ -261,7 +261,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="leave out 30 learners")
-    parser.add_argument("--rounds", type=int, default=9, help="turns per program")
+    parser.add_argument("--rounds", type=int, default=21, help="turns per program")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -274,9 +274,9 @@ def main() -> None:
     for name, store in stores.items():
         against_products(name, store, args.rounds)
     against_others(stores["fetch_push"], args.rounds)
-    together(stores["fetch_push"], 8, args.rounds)
+    together(stores["fetch_push"], 8, math.ceil(args.rounds / 2))
     if not args.quick:
-        together(stores["fetch_push"], 30, math.ceil(args.rounds / 2))
+        together(stores["fetch_push"], 30, math.ceil(args.rounds / 4))
 
 
 if __name__ == "__main__":

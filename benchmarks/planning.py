@@ -205,7 +205,8 @@ def main() -> None:
         ensemble, states, _ = model(config, task)
         reaching = planner_of(ensemble, planner, reach, Distance(torch.zeros(1, 2), [0, 1]))
         share = rows // config.elites
-        planning(f"Reaching, {task}, H = {reach}", reaching, states[:1], config.elites, share, args.rounds)
+        title, rounds = f"Reaching, {task}, H = {reach}", 3 * args.rounds  # short turns vary more
+        planning(title, reaching, states[:1], config.elites, share, rounds)
         exploring = planner_of(ensemble, planner, explore, Disagreement())
         planning(
             f"Exploring, {task}, H = {explore}", exploring, states[:1], config.members, rows, args.rounds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from curioplan.studies.jobs import Job, Plan
 
-_DONE_BEFORE = 0.02
+_DONE_BEFORE = 0.1
 """A job that takes a smaller part of its estimate has found its work done."""
 
 
