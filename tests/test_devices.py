@@ -103,9 +103,8 @@ def batch(store, problem, count, number):
     found = []
     for seed in range(count):
         generator = torch.Generator().manual_seed(100 * number + seed)
-        one = sample_batch(store, 16, Relabelling(p_near=0.5), generator, lookahead=3)
-        whole = (torch.rand(16, generator=generator) < 0.5).to(store.device)
-        one.goals = problem.goals_of(one.goals, store.observations[one.goal_rows], whole)
+        one = sample_batch(store, 16, Relabelling(p_near=0.5), generator, lookahead=3, p_whole=0.5)
+        one.goals = problem.goals_of(one.goals, store.observations[one.goal_rows], one.whole)
         found.append(one)
     return stack_batches(found)
 

@@ -165,10 +165,9 @@ def looking_on(batch, chain, most, generator):
         torch.randint(0, most, batch.rewards.shape, generator=generator),
         torch.rand(batch.rewards.shape),
     )
-    on = torch.where(batch.terminals > 0, 0, on)
     later = chain.moved(batch.next_observations.argmax(-1), on * (walks < 0.5))
-    batch.later_observations, batch.later_steps = torch.eye(chain.states)[later], 1.0 + on
-    batch.later_actions = torch.where(torch.rand(batch.actions.shape, generator=generator) < 0.5, -1.0, 1.0)
+    batch.next_observations, batch.span = torch.eye(chain.states)[later], 1.0 + on
+    batch.next_actions = torch.where(torch.rand(batch.actions.shape, generator=generator) < 0.5, -1.0, 1.0)
     return batch
 
 
@@ -179,15 +178,16 @@ def test_targets_look_several_steps_ahead_along_the_data(which):
     batch = looking_on(chain.batch(64, generators), chain, 5, generators[0])
     settings = {"values": "data"} if which == "values" else {"next_action": which, "target_noise": 0.0}
     learner = kind(chain.problem, kind.Config(units=16, **settings), SEEDS)
-    later, goals = batch.later_observations, batch.goals
+    later, goals = batch.next_observations, batch.goals
     if which == "values":
         worth = [learner.infer("value_target", (later, goals))[..., 0].amin(1)]
     else:
         worth = [learner.q_logits(later, learner.policy(later, goals), goals, "critic_target")]
     if which == "better":
-        worth.append(learner.q_logits(later, batch.later_actions, goals, "critic_target"))
-    shown = chain.gamma**batch.later_steps * torch.stack(worth).amax(0).sigmoid()
-    torch.testing.assert_close(learner.targets(batch), torch.where(batch.terminals > 0, 1.0, shown))
+        worth.append(learner.q_logits(later, batch.next_actions, goals, "critic_target"))
+    shown = chain.gamma**batch.span * torch.stack(worth).amax(0).sigmoid()
+    arrived = chain.gamma ** (batch.span - 1)
+    torch.testing.assert_close(learner.targets(batch), torch.where(batch.terminals > 0, arrived, shown))
 
 
 @pytest.mark.parametrize("expectile", [0.5, 0.9])

@@ -112,29 +112,67 @@ def test_next_actions_are_those_of_the_trajectory_and_zero_at_its_end():
     assert pairs == {(1.0, 0.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 0.0)}
 
 
-def test_later_states_are_of_the_same_trajectory_and_uniformly_many_steps_on():
-    store, far, samples = TrajectoryStore(1, 1, 1), 5, 20_000
-    for first, length in ((0, 3), (100, 40)):
+def counting(*episodes):
+    """Trajectories whose states, goals and actions count up from some number for some steps."""
+    store = TrajectoryStore(1, 1, 1)
+    for first, length in episodes:
         states = first + np.arange(length + 1.0)[:, None]
         store.add_episode(states, states[:-1], states)
+    return store
+
+
+def test_targets_look_uniformly_many_steps_ahead_but_not_beyond_the_end_or_the_goal():
+    store, far, samples = counting((0, 3), (100, 40)), 5, 20_000
     batch = sample_batch(store, samples, Relabelling(), torch.Generator().manual_seed(12), lookahead=far)
-    assert torch.equal(batch.later_observations[:, 0] - batch.observations[:, 0], batch.later_steps)
-    at = batch.observations[:, 0]
+    at, there, goals = batch.observations[:, 0], batch.next_observations[:, 0], batch.goals[:, 0]
+    assert torch.equal(there - at, batch.span)
     last = torch.where(at < 100, 3.0, 140.0)
-    ended = batch.later_observations[:, 0] == last
-    assert torch.equal(batch.later_actions[~ended], batch.later_observations[~ended])
-    assert (batch.later_actions[ended] == 0).all()
-    assert (batch.later_observations[:, 0] <= last).all()
-    free = batch.later_steps[last - at >= far]
+    assert torch.equal(batch.next_actions[there != last][:, 0], there[there != last])
+    assert (batch.next_actions[there == last] == 0).all()
+    ahead = (goals > at) & (goals <= last)
+    assert (there <= last).all()
+    assert (there <= goals)[ahead].all()
+    free = batch.span[(last - at >= far) & ~(ahead & (goals - at < far))]
     for k in range(1, far + 1):
         assert_frequency(int((free == k).sum()), 1 / far, len(free))
-    assert (batch.later_steps[last - at < far] <= (last - at)[last - at < far]).all()
+    assert torch.equal(batch.rewards, (there == goals).float())
+    assert torch.equal(batch.terminals, batch.rewards)
+    assert torch.equal(batch.steps, torch.where(ahead, goals - at, -1))
+
+
+def test_targets_look_no_further_than_to_what_first_passes_the_test_of_success():
+    """Trajectories pass by 7 and come back to it: whoever jumps over the first time would see the second."""
+    store, generator = TrajectoryStore(1, 1, 1), torch.Generator().manual_seed(13)
+    places = np.concatenate([np.arange(12.0), np.arange(11.0, 3.0, -1)])[:, None]
+    store.add_episode(np.arange(20.0)[:, None], np.zeros((19, 1)), places)  # states are row numbers
+    arguments = store, 5000, Relabelling(0.5, 0.05), generator
+    batch = sample_batch(*arguments, success=lambda one, two: (one - two).abs()[..., 0] < 1.5, lookahead=20)
+    now, then, rows = batch.observations, batch.next_observations[:, 0], torch.arange(20.0)
+    passes = (store.achieved_goals[:, 0] - batch.goals).abs() < 1.5  # (batch, rows)
+    first = torch.where(passes & (rows > now), rows, 99.0).amin(1)
+    assert (then <= first).all()
+    assert torch.equal(batch.rewards, (then == first).float())
+    assert torch.equal(batch.steps, torch.where(first < 99, first - now[:, 0], -1.0))
+    assert (batch.steps == -1).any(), "what is passed for good"
+    for found in (0, 1):
+        assert (batch.rewards[batch.span > 1] == found).any()
+
+
+def test_whole_states_are_reached_by_themselves_alone():
+    store, generator = counting((0, 40)), torch.Generator().manual_seed(14)
+    everything = lambda one, two: (one - two).abs()[..., 0] < 100  # noqa: E731
+    batch = sample_batch(store, 4000, Relabelling(), generator, None, everything, 4, p_whole=0.3)
+    assert_frequency(int(batch.whole.sum()), 0.3, 4000)
+    assert (batch.rewards[~batch.whole] == 1).all()
+    assert (batch.span[~batch.whole] == 1).all()
+    same = batch.next_observations == batch.goals
+    assert torch.equal(batch.rewards[batch.whole], same[batch.whole][:, 0].float())
 
 
 def test_without_a_lookahead_batches_do_not_look():
     batch = sample_batch(store_of([5]), 10, Relabelling(), torch.Generator().manual_seed(12))
-    assert batch.later_observations is None
-    assert "later_steps" not in batch.tensors()
+    assert torch.equal(batch.next_observations, batch.observations + 1)
+    assert not {"span", "whole"} & set(batch.tensors())
 
 
 def test_steps_ahead_are_geometric_in_a_long_episode():

@@ -11,6 +11,9 @@ from torch import Tensor
 from curioplan.data.trajectories import TrajectoryStore
 from curioplan.errors import ConfigError
 
+Success = Callable[[Tensor, Tensor], Tensor]
+"""A test on batches of achieved and desired goals, which broadcast."""
+
 _SEVERAL = 16
 """Random states the nearest of which is a near one."""
 
@@ -42,18 +45,18 @@ class Batch:
     Attributes:
         observations: s_t, ``(batch, observation)``.
         actions: a_t, ``(batch, action)``.
-        next_observations: s_{t+1}, ``(batch, observation)``.
+        next_observations: Where targets look ahead to: s_{t+1}, or s_{t+n} with a span n,
+            ``(batch, observation)``.
         goals: The goals, ``(batch, goal)``.
-        rewards: 1 where the goal is reached with s_{t+1}, else 0, ``(batch,)``.
+        rewards: 1 where the goal is reached there, else 0, ``(batch,)``.
         terminals: Where the episode ends for this goal: as the rewards.
         goal_rows: The rows of the store whose achieved goals these are, ``(batch,)``.
-        steps: How many steps ahead of s_t the goals lie in the same trajectory, −1 where they lie elsewhere,
+        steps: How many steps after s_t the same trajectory is known to reach the goal, −1 where it is not,
             ``(batch,)``; none for transitions that are of no trajectory.
-        next_actions: What the trajectory did next, a_{t+1}, and zeros where it ended, ``(batch, action)``;
-            none for transitions that are of no trajectory.
-        later_observations: Where the trajectory came later, ``(batch, observation)``, if asked for.
-        later_actions: What it did there, zeros at its end, ``(batch, action)``.
-        later_steps: How many steps after s_t that is, ``(batch,)``.
+        next_actions: What the trajectory did there, and zeros where it ended, ``(batch, action)``; none for
+            transitions that are of no trajectory.
+        span: How many steps lie between, ``(batch,)``; none where it is always one.
+        whole: Which goals are whole states, ``(batch,)``; none where no goals are.
     """
 
     observations: Tensor
@@ -65,9 +68,8 @@ class Batch:
     goal_rows: Tensor
     steps: Tensor | None = None
     next_actions: Tensor | None = None
-    later_observations: Tensor | None = None
-    later_actions: Tensor | None = None
-    later_steps: Tensor | None = None
+    span: Tensor | None = None
+    whole: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """What there is, by name."""
@@ -80,8 +82,9 @@ def sample_batch(
     relabelling: Relabelling,
     generator: torch.Generator,
     among: Tensor | None = None,
-    success: Callable[[Tensor, Tensor], Tensor] | None = None,
+    success: Success | None = None,
     lookahead: int = 1,
+    p_whole: float = 0.0,
 ) -> Batch:
     """Uniformly random transitions with relabelled goals.
 
@@ -89,11 +92,20 @@ def sample_batch(
     p_goal, and else that of a uniformly random state, or of the nearest of several such; reward and
     termination are 1 when g is the goal of the very state s_{t+1}, by its row, and 0 otherwise. A batch
     depends on the store and the generator's state alone, so a run that restores both goes on with the batches
-    it would have drawn. Given rows of transitions ``among`` which to draw, such as a bootstrap, random goals
-    are those of the states they lead to. Given a test of ``success`` on achieved and desired goals, reward
-    and termination are also 1 wherever s_{t+1} passes it. With a ``lookahead`` above 1, batches also tell
-    where the trajectory came some steps later, uniformly many up to this number or its end. A generator of
-    another device draws there, and what it has drawn is moved to where the data are.
+    it would have drawn. A generator of another device draws there, and what it has drawn is moved to where
+    the data are.
+
+    Args:
+        store: The trajectories.
+        batch_size: How many.
+        relabelling: Where goals come from.
+        generator: Source of randomness.
+        among: Rows of transitions among which to draw, such as a bootstrap; random goals are then those of
+            the states they lead to.
+        success: A test on achieved and desired goals: reward and termination are also 1 wherever it passes.
+        lookahead: With more than 1, s_{t+n} takes the place of s_{t+1}, uniformly many steps on up to this
+            number, or as many as the trajectory takes to its end or, if that is sooner, to the goal.
+        p_whole: Share of goals that are whole states, which only the very state reaches.
     """
     if among is None:
         rows = store.sample_rows(batch_size, generator)
@@ -101,35 +113,50 @@ def sample_batch(
         drawn = torch.randint(len(among), (batch_size,), generator=generator, device=generator.device)
         rows = among[drawn.to(among.device)]
     goal_rows = sample_goal_rows(store, rows, relabelling, generator, among)
-    observations, actions, next_observations = store.transitions_at(rows)
-    goals = store.achieved_goals.index_select(0, goal_rows)
-    reached = goal_rows == rows + 1
-    if success is not None:
-        reached |= success(store.achieved_goals.index_select(0, rows + 1), goals)
-    rewards = reached.float()
     last = store.last_rows.index_select(0, store.episode_of.index_select(0, rows))
     ahead = (goal_rows > rows) & (goal_rows <= last)
-    later: dict[str, Tensor] = {}
+    steps = torch.where(ahead, goal_rows - rows, -1)
+    span, whole = torch.ones_like(rows), None
     if lookahead > 1:
-        steps = torch.randint(1, lookahead + 1, rows.shape, generator=generator, device=generator.device)
-        later_rows = torch.minimum(rows + steps.to(rows.device), last)
-        later = {
-            "later_observations": store.observations.index_select(0, later_rows),
-            "later_actions": store.actions.index_select(0, later_rows),
-            "later_steps": (later_rows - rows).float(),
-        }
+        drawn = torch.randint(1, lookahead + 1, rows.shape, generator=generator, device=generator.device)
+        span = torch.minimum(drawn.to(rows.device), last - rows)
+    if p_whole > 0:
+        whole = torch.rand(rows.shape, generator=generator, device=generator.device) < p_whole
+        whole = whole.to(rows.device)
+    window = torch.minimum(rows + torch.arange(1, lookahead + 1, device=rows.device)[:, None], last)
+    reached = _reached(store, window, goal_rows, success, whole)  # (lookahead, batch)
+    sooner, first = reached.max(0)
+    first = torch.where(sooner, first + 1, lookahead + 1)
+    span = torch.minimum(span, first)
+    if lookahead > 1:
+        steps = torch.where(sooner, first, steps)
+    rewards = (first == span).float()
+    following = rows + span
     return Batch(
-        observations=observations,
-        actions=actions,
-        next_observations=next_observations,
-        goals=goals,
+        observations=store.observations.index_select(0, rows),
+        actions=store.actions.index_select(0, rows),
+        next_observations=store.observations.index_select(0, following),
+        goals=store.achieved_goals.index_select(0, goal_rows),
         rewards=rewards,
         terminals=rewards.clone(),
         goal_rows=goal_rows,
-        steps=torch.where(ahead, goal_rows - rows, -1).float(),
-        next_actions=store.actions.index_select(0, rows + 1),
-        **later,
+        steps=steps.float(),
+        next_actions=store.actions.index_select(0, following),
+        span=span.float() if lookahead > 1 else None,
+        whole=whole,
     )
+
+
+def _reached(
+    store: TrajectoryStore, rows: Tensor, goal_rows: Tensor, success: Success | None, whole: Tensor | None
+) -> Tensor:
+    """Whether states (n, batch) reach the goals (batch,): by their rows or, unless whole, by the test."""
+    reached = rows == goal_rows
+    if success is None:
+        return reached
+    achieved, goals = store.achieved_goals[rows], store.achieved_goals.index_select(0, goal_rows)
+    passed = success(achieved, goals)
+    return reached | (passed if whole is None else passed & ~whole)
 
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:

@@ -119,28 +119,31 @@ class ValueTrainer:
         self.saved = 0
         self.metrics: dict[str, float | int | None] = {}
 
-    def batch(self, relabelling: Relabelling | None = None) -> Batch:
+    def batch(self) -> Batch:
+        """Relabelled transitions (learners, batch, ·) to learn from."""
+        return self._draw(self.relabelling, self.learner.lookahead)
+
+    def _draw(self, relabelling: Relabelling, lookahead: int = 1) -> Batch:
         """Relabelled transitions (learners, batch, ·)."""
-        relabelling = relabelling or self.relabelling
-        return stack_batches(
+        config, problem = self.config, self.learner.problem
+        success = self.task.success if config.reward == "success" else None
+        batch = stack_batches(
             [
-                self._draw(relabelling, generator, among)
+                sample_batch(
+                    self.store,
+                    config.batch_size,
+                    relabelling,
+                    generator,
+                    among,
+                    success,
+                    lookahead,
+                    config.p_state,
+                )
                 for generator, among in zip(self.generators, self.among, strict=True)
             ]
         )
-
-    def _draw(self, relabelling: Relabelling, generator: torch.Generator, among: Tensor | None) -> Batch:
-        """The batch of one learner."""
-        store, size, problem = self.store, self.config.batch_size, self.learner.problem
-        success = self.task.success if self.config.reward == "success" else None
-        batch = sample_batch(store, size, relabelling, generator, among, success, self.learner.lookahead)
-        if problem.whole:
-            whole = (torch.rand(size, generator=generator) < self.config.p_state).to(store.device)
-            assert batch.steps is not None
-            # Only the very state is a whole state reached.
-            batch.rewards = torch.where(whole, (batch.steps == 1).float(), batch.rewards)
-            batch.terminals = batch.rewards.clone()
-            batch.goals = problem.goals_of(batch.goals, store.observations[batch.goal_rows], whole)
+        if batch.whole is not None:
+            batch.goals = problem.goals_of(batch.goals, self.store.observations[batch.goal_rows], batch.whole)
         return batch
 
     def advance(self, bar: tqdm | None = None) -> None:
@@ -153,7 +156,7 @@ class ValueTrainer:
             self.learner.scale_rates(self.pace)
             info: Info = self.learner.update(self.batch())
             if self.config.quick_units and self.learner.updates % self.config.quick_every == 0:
-                info |= self.learner.distil(self.batch(QUICK_GOALS))
+                info |= self.learner.distil(self._draw(QUICK_GOALS))
             for key, value in info.items():
                 sums[key] = sums[key] + value if key in sums else value
                 counts[key] = counts.get(key, 0) + 1

@@ -227,9 +227,12 @@ class Learner(ABC):
     def looking_ahead(self, batch: Batch, future: Tensor) -> Tensor:
         """Targets r + γ (1 − terminal) V(s'; g) of values V of the next states, (learners, batch).
 
-        With `hindsight`, no less than γ^(k − 1) where the data themselves came to the goal after k steps.
+        They are discounted by another γ^(n − 1) if these are n steps on. With `hindsight`, no less than
+        γ^(k − 1) where the data themselves came to the goal after k steps.
         """
         targets = batch.rewards + self.problem.gamma * (1 - batch.terminals) * future
+        if batch.span is not None:
+            targets = targets * self.problem.gamma ** (batch.span - 1)
         if self.config.hindsight and batch.steps is not None:
             shown = torch.where(batch.steps > 0, self.problem.gamma ** (batch.steps - 1), 0.0)
             targets = torch.maximum(targets, shown)

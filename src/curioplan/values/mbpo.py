@@ -246,28 +246,20 @@ class MBPO(TD3):
             reached_states[..., self.goal_dims], reached_states, self._whole(size)
         )
         uncertainty = kept.uncertainty[learner, rollout, step]
-        reached = (future & (at == step + 1)).float()
-        later: dict[str, Tensor] = {}
-        if self.lookahead > 1:
-            end, last = (step + on).clamp(max=self.config.rollout_horizon), self.config.rollout_horizon - 1
-            later = {
-                "later_observations": kept.states[learner, rollout, end],
-                "later_actions": kept.actions[learner, rollout, end.clamp(max=last)],
-                "later_steps": (end - step).float(),
-            }
+        end, last = (step + on).clamp(max=self.config.rollout_horizon), self.config.rollout_horizon - 1
+        end = torch.where(future, torch.minimum(end, at), end)  # targets look no further than to the goal
+        reached = (future & (at == end)).float()
         batch = Batch(
             observations=kept.states[learner, rollout, step],
             actions=kept.actions[learner, rollout, step],
-            next_observations=kept.states[learner, rollout, step + 1],
+            next_observations=kept.states[learner, rollout, end],
             goals=torch.where(future[..., None], achieved, real.goals[learner, other]),
             rewards=self.rewards(reached, uncertainty),
             terminals=reached,
             goal_rows=torch.where(future, -1, real.goal_rows[learner, other]),
             steps=torch.where(future, at - step, -1).float(),
-            next_actions=kept.actions[
-                learner, rollout, (step + 1).clamp(max=self.config.rollout_horizon - 1)
-            ],
-            **later,
+            next_actions=kept.actions[learner, rollout, end.clamp(max=last)],
+            span=(end - step).float() if self.lookahead > 1 else None,
         )
         return batch, uncertainty.mean(1)
 
@@ -292,7 +284,7 @@ class MBPO(TD3):
             ahead.geometric_(config.p_geometric, generator=generator)
         future = torch.rand(size, generator=generator) < config.p_goal
         other = torch.randint(goals, (size,), generator=generator)
-        on = torch.zeros(size, dtype=torch.long)
+        on = torch.ones(size, dtype=torch.long)
         if self.lookahead > 1:
             on = torch.randint(1, self.lookahead + 1, (size,), generator=generator)
         return rollout, step, ahead.clamp_(max=config.rollout_horizon).long(), future, other, on

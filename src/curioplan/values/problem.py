@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,9 +107,7 @@ class Problem:
             actions=unbounded(batch.actions),
             next_observations=normalise(batch.next_observations),
             goals=self.goals.normalise(batch.goals),
-            next_actions=_if_there(unbounded, batch.next_actions),
-            later_observations=_if_there(normalise, batch.later_observations),
-            later_actions=_if_there(unbounded, batch.later_actions),
+            next_actions=None if batch.next_actions is None else unbounded(batch.next_actions),
         )
 
     def unbounded(self, actions: Tensor) -> Tensor:
@@ -152,7 +149,3 @@ class Problem:
             None if indices is None else tuple(indices),
             state.get("whole", False),
         )
-
-
-def _if_there(change: Callable[[Tensor], Tensor], content: Tensor | None) -> Tensor | None:
-    return None if content is None else change(content)

@@ -91,7 +91,8 @@ class TD3(Learner):
         y = r + γ (1 − terminal) min_j V'_j(s'; g),
 
     which critics, then updated as often as the actor, are regressed on, too. No action but the data's is ever
-    asked about. With a `lookahead`, s' and γ are the state after k steps, and γ^k.
+    asked about. With a `lookahead`, s' is the state after n steps, or as many as the data took to the goal,
+    and y is γ^(n − 1) times as much.
     """
 
     Config = TD3Config
@@ -142,16 +143,12 @@ class TD3(Learner):
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
         """What critics and values are regressed on, (learners, batch)."""
-        states, taken, discount = batch.next_observations, batch.next_actions, torch.ones_like(batch.rewards)
-        if batch.later_observations is not None and batch.later_steps is not None:
-            states, taken = batch.later_observations, batch.later_actions
-            discount = self.problem.gamma ** (batch.later_steps - 1)
         rows = _unfinished_rows(batch.terminals)  # the future of the others does not matter
 
         def some(content: Tensor) -> Tensor:
             return content.take_along_dim(rows[..., None], 1)
 
-        states, goals = some(states), some(batch.goals)
+        states, goals, taken = some(batch.next_observations), some(batch.goals), batch.next_actions
         if self.config.values == "data":
             logits = self.infer("value_target", (states, goals))[..., 0].amin(1)
         else:
@@ -161,8 +158,8 @@ class TD3(Learner):
             logits = self.q_logits(states, actions, goals, "critic_target")
             if self.config.next_action == "better" and taken is not None:
                 logits = torch.maximum(logits, self.q_logits(states, some(taken), goals, "critic_target"))
-        future = torch.zeros_like(discount).scatter_(1, rows, logits.sigmoid_())
-        return self.looking_ahead(batch, discount * future)
+        future = torch.zeros_like(batch.rewards).scatter_(1, rows, logits.sigmoid_())
+        return self.looking_ahead(batch, future)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """How little the critics, which stay as they are, value the actor's actions (learners,)."""
