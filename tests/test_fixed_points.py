@@ -2,9 +2,12 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
+from curioplan.data import Relabelling, TrajectoryStore, sample_batch
+from curioplan.data.relabel import stack_batches
 from curioplan.errors import ConfigError
 from curioplan.values.losses import critics_loss
 from curioplan.values.registry import learner_class
@@ -238,3 +241,24 @@ def test_targets_of_terminal_transitions_need_no_future():
 def test_impossible_settings_of_targets_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         learner_class("td3").Config(**settings)
+
+
+@pytest.mark.parametrize("lookahead", [1, 10])
+def test_values_count_the_first_time_a_goal_is_reached_however_far_targets_look(lookahead):
+    """Data go round and round, so that goals are passed by, and come to again."""
+    chain, kind, places = Chain(), learner_class("td3"), torch.arange(61) % 6
+    store = TrajectoryStore(chain.states, chain.states, 1)
+    around = torch.eye(chain.states)[places].numpy()
+    store.add_episode(around, np.zeros((60, 1)), around)
+    config = kind.Config(**SETTINGS, values="data", lookahead=lookahead)
+    learner, generator = kind(chain.problem, config, [0]), torch.Generator().manual_seed(0)
+    anywhere = Relabelling(p_goal=0.0)
+    for k in range(1000):
+        learner.scale_rates(min(1, 2 * (1 - k / 1000)))
+        batch = sample_batch(
+            store, 128, anywhere, generator, success=lambda a, b: (a == b).all(-1), lookahead=lookahead
+        )
+        learner.update(stack_batches([batch]))
+    states = torch.arange(chain.states)
+    steps = (states - states[:, None] - 1) % chain.states + 1
+    assert (values(chain, learner)[0] - chain.gamma ** (steps - 1)).abs().max() < 0.03
