@@ -9,6 +9,7 @@ from chromium import ABSENT, PROGRAM, Chromium
 from curioplan.config import ExploreConfig, ReachConfig
 from curioplan.presets import preset
 from curioplan.web.playground import Playground
+from curioplan.web.server import MOST_SESSIONS
 from test_play_server import serving
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=ABSENT)
@@ -122,6 +123,13 @@ def test_the_ball_can_be_dragged_and_walls_are_no_goals(page):
     page.drag("#world", start, (3.0 / 3.5, 3.0 / 3.5))
     page.until_text("#achieved", r"^3\.")
     assert page.text("#error") == ""
+
+
+def test_who_leaves_the_page_gives_up_its_place(page, address):
+    for _ in range(MOST_SESSIONS + 1):
+        page.open("about:blank")
+        page.open(address)
+        page.until_text("#status", "Where to")
 
 
 @pytest.mark.parametrize("dark", [False, True])

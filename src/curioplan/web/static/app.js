@@ -25,12 +25,15 @@ let pressed = null; // the pointer that is down on the map
 let sent = 0; // messages
 let waiting = 0; // of them, for answers
 let delay = 500; // ms before connecting again
+let away = false; // on another page, while this one is kept to come back to
 
 function connect() {
-  socket = new WebSocket(new URL("socket", location.href.replace(/^http/, "ws")));
+  const own = new WebSocket(new URL("socket", location.href.replace(/^http/, "ws")));
+  socket = own;
   socket.binaryType = "blob";
   socket.onmessage = ({ data }) => (typeof data === "string" ? receive(JSON.parse(data)) : showFrame(data));
   socket.onclose = ({ code }) => {
+    if (away || socket !== own) return;
     sent = waiting = 0;
     say(code === 1013 ? "No place left." : "The connection is lost. Trying again…");
     setTimeout(connect, delay);
@@ -230,5 +233,16 @@ function release() {
 }
 
 new ResizeObserver(() => view?.resize()).observe(canvas.parentElement);
+// Browsers may keep the page with its connection open, which holds a place that others want.
+addEventListener("pagehide", () => {
+  away = true;
+  sent = waiting = 0;
+  say("Connecting again…"); // what one comes back to
+  socket.close();
+});
+addEventListener("pageshow", () => {
+  if (away) connect();
+  away = false;
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view?.draw());
 connect();
