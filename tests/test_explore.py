@@ -19,7 +19,9 @@ from curioplan.errors import ConfigError
 from curioplan.metrics import read_metrics
 from curioplan.models import GaussianEnsemble
 from curioplan.presets import preset
+from curioplan.runs import open_stage
 from curioplan.stages.explore import Explorer
+from curioplan.stages.train_model import load_model
 from curioplan.storage import load_tree
 
 TINY = replace(
@@ -84,6 +86,26 @@ def test_more_steps_continue_a_run_as_if_it_had_been_that_long(explored, tmp_pat
     explore(tmp_path / "grown", replace(TINY, steps=300))
     explore(tmp_path / "grown")
     assert result(tmp_path / "grown") == result(explored)
+
+
+def test_the_model_left_behind_has_settled_and_the_one_to_go_on_with_has_not(explored):
+    data = curioplan.load_data(explored / "explore" / "data", make_task("maze_umaze"))
+    with open_stage(explored, "explore", "maze_umaze", TINY) as stage:
+        model = GaussianEnsemble(4, 2, TINY.model)
+        model.load(stage.resumed.state["model"])
+
+    def predicted(by):
+        return by.predict(data.observations, data.actions)[0]
+
+    assert not torch.equal(predicted(load_model(explored)), predicted(model))
+    for left in range(50, 0, -1):  # a tenth of 500 steps
+        model.update(data.observations, data.actions, 1, pace=left / 50)
+    assert torch.allclose(predicted(load_model(explored)), predicted(model))
+
+
+def test_a_model_that_has_settled_is_not_trained_again(explored, monkeypatch):
+    monkeypatch.setattr(GaussianEnsemble, "update", None)
+    explore(explored)
 
 
 def test_other_settings_are_refused(explored):

@@ -151,6 +151,9 @@ class ExploreConfig:
     """Epochs of all data that the model is trained for before each episode."""
     updates_per_step: float = 0.0
     """Model updates per environment step, whatever the amount of data; 0 trains by epochs instead."""
+    settle: float = 0.0
+    """Updates at the end, per environment step, by which the model that is left behind comes to rest: their
+    step size falls to zero. 0 leaves it as it was while exploring."""
     learn_every: int = 10
     """Environment steps between bouts of updates."""
     checkpoint_every: int = 5000
@@ -168,7 +171,7 @@ class ExploreConfig:
         """Refuse impossible values."""
         _require_device(self.device)
         _require(self, "at least 1", "steps", "warmup_steps", "learn_every", "checkpoint_every")
-        _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step", "threads")
+        _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step", "settle", "threads")
         if self.epochs == 0 and self.updates_per_step == 0:
             raise ConfigError("The model would never be trained: epochs or updates_per_step must be above 0.")
 

@@ -64,7 +64,9 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
         DiagnoseConfig: DiagnoseConfig(),
     },
     "cpu": {
-        ExploreConfig: ExploreConfig(updates_per_step=0.5, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER),
+        ExploreConfig: ExploreConfig(
+            updates_per_step=0.5, settle=0.25, threads=1, model=_CPU_MODEL, planner=_CPU_PLANNER
+        ),
         TrainModelConfig: TrainModelConfig(updates=10_000, cooldown=0.3, threads=1, model=_CPU_MODEL),
         LearnConfig: LearnConfig(
             updates=20_000,
@@ -87,6 +89,7 @@ _PRESETS: dict[PresetName, dict[type, Any]] = {
             steps=1500,
             warmup_steps=600,
             updates_per_step=0.2,
+            settle=0.1,
             checkpoint_every=600,
             threads=1,
             model=_SMOKE_MODEL,

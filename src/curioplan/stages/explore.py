@@ -25,7 +25,7 @@ from curioplan.presets import preset
 from curioplan.runs import Stage, open_stage
 from curioplan.seeding import seed_for
 from curioplan.stages.runtime import progress_bar, torch_threads
-from curioplan.storage import save_tree
+from curioplan.storage import load_tree, save_tree
 
 STAGE = "explore"
 Settings = TypeVar("Settings", bound=ExploreConfig)
@@ -74,6 +74,7 @@ def explore_as(
                     stage.metrics.write(explorer.store.transitions, explorer.metrics)
                     explorer.checkpoint(stage)
             explorer.checkpoint(stage, final=True)
+            explorer.settle(stage.folder, progress=progress)
             explorer.publish(stage.folder)
             return stage.folder
 
@@ -258,8 +259,26 @@ class Explorer:
         self.updates, self.learned = state["updates"], state["learned"]
         self.visited = set(state["visited"])
 
+    def settle(self, folder: Path, *, progress: bool = True) -> None:
+        """Bring the model to rest, by updates whose step size falls to zero, and leave it to later stages.
+
+        Checkpoints keep it as it was, so that exploration can go on. What was left after as many transitions
+        stays as it is.
+        """
+        path, transitions = folder / "model.safetensors", self.store.transitions
+        if path.is_file() and load_tree(path).get("transitions") == transitions:
+            return
+        updates = 0 if self.config.explorer == "random" else int(self.config.settle * transitions)
+        if updates:
+            data = self._take_in()
+            with progress_bar("settling the model", "updates", updates, 0, show=progress) as bar:
+                for done in range(updates):
+                    self.model.update(data.observations, data.actions, 1, pace=1 - done / updates)
+                    bar.update()
+            self.model.select_elites(data.observations, data.actions)
+        save_tree(path, self.model.state() | {"transitions": transitions})
+
     def publish(self, folder: Path) -> None:
-        """Write what later stages and people read: dataset, model and figure."""
+        """Write what later stages and people read: dataset and figure."""
         save_minari(self.store, folder / "data", task=self.task, overwrite=True)
-        save_tree(folder / "model.safetensors", self.model.state())
         exploration_figure(self.store, self.task, folder / "exploration.png")

@@ -21,7 +21,7 @@ SLOWER = {"fetch_push": 1.5, "pinpad": 2.0, "kitchen": 2.0}
 POLO = {"on-policy": 1.5, "mppi": 3.0}
 """How much longer value-driven exploration takes, by its targets."""
 MODEL = {"paper": 30.0, "cpu": 100.0, "smoke": 200.0}
-"""Updates per second of a model trained offline."""
+"""Updates per second of a model, once exploration is over."""
 EXPERT, MIX = 400.0, 20_000.0
 """Transitions per second of a scripted expert, and of mixing data."""
 LEARN = {"paper": 18.6, "cpu": 36.0, "smoke": 200.0}
@@ -41,8 +41,8 @@ LOOKED = 3
 
 
 def exploring(env: str, preset: str, config: ExploreConfig) -> float:
-    """Seconds of an exploration."""
-    return START + config.steps * SLOWER.get(env, 1.0) / EXPLORE[preset]
+    """Seconds of an exploration, until its model has settled."""
+    return START + config.steps * (SLOWER.get(env, 1.0) / EXPLORE[preset] + config.settle / MODEL[preset])
 
 
 def modelling(preset: str, config: TrainModelConfig) -> float:
