@@ -98,8 +98,8 @@ def test_the_model_left_behind_has_settled_and_the_one_to_go_on_with_has_not(exp
         return by.predict(data.observations, data.actions)[0]
 
     assert not torch.equal(predicted(load_model(explored)), predicted(model))
-    for left in range(50, 0, -1):  # a tenth of 500 steps
-        model.update(data.observations, data.actions, 1, pace=left / 50)
+    for left in range(TINY.settle, 0, -1):
+        model.update(data.observations, data.actions, 1, pace=left / TINY.settle)
     assert torch.allclose(predicted(load_model(explored)), predicted(model))
 
 

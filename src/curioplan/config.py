@@ -151,9 +151,9 @@ class ExploreConfig:
     """Epochs of all data that the model is trained for before each episode."""
     updates_per_step: float = 0.0
     """Model updates per environment step, whatever the amount of data; 0 trains by epochs instead."""
-    settle: float = 0.0
-    """Updates at the end, per environment step, by which the model that is left behind comes to rest: their
-    step size falls to zero. 0 leaves it as it was while exploring."""
+    settle: int = 0
+    """Updates at the end by which the model that is left behind comes to rest: their step size falls to zero.
+    0 leaves it as it was while exploring."""
     learn_every: int = 10
     """Environment steps between bouts of updates."""
     checkpoint_every: int = 5000

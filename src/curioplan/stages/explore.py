@@ -268,7 +268,7 @@ class Explorer:
         path, transitions = folder / "model.safetensors", self.store.transitions
         if path.is_file() and load_tree(path).get("transitions") == transitions:
             return
-        updates = 0 if self.config.explorer == "random" else int(self.config.settle * transitions)
+        updates = 0 if self.config.explorer == "random" else self.config.settle
         if updates:
             data = self._take_in()
             with progress_bar("settling the model", "updates", updates, 0, show=progress) as bar:

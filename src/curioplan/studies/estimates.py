@@ -42,7 +42,8 @@ LOOKED = 3
 
 def exploring(env: str, preset: str, config: ExploreConfig) -> float:
     """Seconds of an exploration, until its model has settled."""
-    return START + config.steps * (SLOWER.get(env, 1.0) / EXPLORE[preset] + config.settle / MODEL[preset])
+    steps = config.steps * SLOWER.get(env, 1.0)
+    return START + steps / EXPLORE[preset] + config.settle / MODEL[preset]
 
 
 def modelling(preset: str, config: TrainModelConfig) -> float:
