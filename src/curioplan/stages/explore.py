@@ -74,8 +74,8 @@ def explore_as(
                     stage.metrics.write(explorer.store.transitions, explorer.metrics)
                     explorer.checkpoint(stage)
             explorer.checkpoint(stage, final=True)
-            explorer.settle(stage.folder, progress=progress)
             explorer.publish(stage.folder)
+            explorer.settle(stage.folder, progress=progress)
             return stage.folder
 
 
