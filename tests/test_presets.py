@@ -50,7 +50,7 @@ def test_every_exception_is_of_a_known_environment_and_can_be_made():
         assert any(preset(name, stage, env) != preset(name, stage) for stage in STAGES)
 
 
-@pytest.mark.parametrize("env", ["", "maze_umaze", "FetchReach-v4", "my_package.my_env:make"])
+@pytest.mark.parametrize("env", ["", "fetch_push", "FetchReach-v4", "my_package.my_env:make"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_other_environments_get_the_preset_as_it_is(name, env):
     for stage in STAGES:
