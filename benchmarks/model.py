@@ -4,8 +4,8 @@
 
 In the run folder OUT, ensembles are trained on the data of the exploration RUN, with β-NLL and with plain
 likelihood, all but a tenth of the episodes. On that tenth their errors are measured, one step and many steps
-ahead: 1 is the error of predicting no change. With --reach (fetch_push), the model of RUN and those trained
-with β-NLL plan on the distance of the last imagined state from the goal, over the evaluation cases.
+ahead: 1 is the error of predicting no change. With --reach (fetch_push), the model that RUN itself left plans
+on the distance of the last imagined state from the goal, over the evaluation cases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import torch
 
 from curioplan.config import PlannerConfig, ReachConfig, TrainModelConfig
 from curioplan.envs import Task, make_env, make_task
-from curioplan.errors import RunError
 from curioplan.models import GaussianEnsemble
 from curioplan.planning import Distance, ModelRollout, Planner
 from curioplan.presets import preset
@@ -78,15 +77,12 @@ def print_errors(folders: dict[str, Path]) -> None:
                 print(f"  {label:<20} {what:<15}{values}")
 
 
-def print_reach(name: str, model: GaussianEnsemble, task: Task, seeds: Sequence[int]) -> None:
+def print_reach(model: GaussianEnsemble, task: Task, seeds: Sequence[int]) -> None:
     """Cases solved with each seed of the planner, and those that failed."""
     for seed in seeds:
         solved = reach(model, task, PLANNER, seed)
         failed = sorted(set(range(len(task.cases))) - set(solved))
-        print(
-            f"  {name:<20} planner seed {seed}: {len(solved)} of {len(task.cases)} cases, not {failed}",
-            flush=True,
-        )
+        print(f"  planner seed {seed}: {len(solved)} of {len(task.cases)} cases, not {failed}", flush=True)
 
 
 def main() -> None:
@@ -121,13 +117,7 @@ def main() -> None:
     print_errors(folders)
     if arguments.reach:
         print("planning on the distance to the goal")
-        try:
-            print_reach("exploration's", load_model(arguments.run), task, arguments.planner_seeds)
-        except RunError as error:
-            print(f"  exploration's        {error}")
-        for name in folders:
-            if name.startswith("beta"):
-                print_reach(name, load_model(arguments.out, name), task, arguments.planner_seeds)
+        print_reach(load_model(arguments.run), task, arguments.planner_seeds)
 
 
 if __name__ == "__main__":
