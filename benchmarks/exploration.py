@@ -1,7 +1,7 @@
 """What exploration reaches and how fast: curiosity against random actions, β-NLL against plain likelihood.
 
     python benchmarks/exploration.py --out runs/exploration --envs maze_large --seeds 0 1 2 --steps 60000
-    python benchmarks/exploration.py --out runs/sweep --steps 10000 --variants sweep
+    python benchmarks/exploration.py --out runs/sweep --steps 10000 --variants sweep --no-settle
 
 Variants named after a setting change that one in preset cpu, to show what it buys; `sweep` is all of them.
 Runs what is not there yet, one after the other on one thread each (start it twice, with other environments,
@@ -52,8 +52,9 @@ UPDATES = {"updates-0.25": 0.25, "updates-1": 1.0}
 SWEEP = ["curious", *PLANNER, *MODEL, *UPDATES]
 
 
-def variant_config(env: str, variant: str, steps: int, seed: int) -> ExploreConfig:
+def variant_config(env: str, variant: str, steps: int, seed: int, settle: bool) -> ExploreConfig:
     config = replace(preset("cpu", ExploreConfig, env), steps=steps, seed=seed)
+    config = config if settle else replace(config, settle=0)
     if variant == "random":
         return replace(config, explorer="random")
     return replace(
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", choices=["random", "sweep", *SWEEP], default=["curious"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--no-settle", action="store_true", help="where only what is reached counts")
     arguments = parser.parse_args()
     variants = SWEEP if "sweep" in arguments.variants else arguments.variants
     for env in arguments.envs:
@@ -110,7 +112,8 @@ def main() -> None:
             for seed in arguments.seeds:
                 run = arguments.out / f"{env}-{variant}-{seed}"
                 started = time.perf_counter()
-                explore(env, run, variant_config(env, variant, arguments.steps, seed))
+                config = variant_config(env, variant, arguments.steps, seed, not arguments.no_settle)
+                explore(env, run, config)
                 seconds = time.perf_counter() - started
                 task = make_task(env)
                 store = load(run / "explore" / "data", task)
