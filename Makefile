@@ -22,9 +22,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Two processes with one thread each beat one with two for the small networks of the tests.
+# Two processes with one thread each beat one with two for the small networks of the tests; stealing work keeps the
+# tests of a file together, so that what they share is made once.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
