@@ -150,7 +150,7 @@ def measure_growth(parts: Parts, goal: Tensor, state: Tensor) -> None:
         times = []
         for _ in range(5):
             start = time.perf_counter()
-            finder = Wayfinder(edges, graph, goal[None], config.arrival, config.trust, config.witnesses)
+            finder = Wayfinder(edges, graph, goal[None], config.arrival, config.trust)
             here = finder.locate(0, state)
             finder.routes(0).ways(here.threshold)
             times.append(time.perf_counter() - start)

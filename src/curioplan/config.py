@@ -339,16 +339,13 @@ class GraphConfig:
     counting."""
     near_vertices: int = 100
     """Only this many vertices are looked at while planning; 0 looks at all."""
-    witnesses: int = 0
-    """How many vertices bear out that an edge is short: from each, the way to its end is at most the way to
-    its beginning and the edge, which is therefore as long as the others say. 0 believes every edge."""
     preselect: Preselect = "nearest"
     """Which: those nearest to the current state, as in the paper, or those nearest to the goal by way of them
     among all that a plan can come within the threshold of."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self, "at least 0", "vertices", "candidates", "near_vertices", "arrival", "witnesses")
+        _require(self, "at least 0", "vertices", "candidates", "near_vertices", "arrival")
         _require(self, "at least 1", "density_goals", "trust")
         _require(self, "above 0", "density_scale", "max_distance")
 

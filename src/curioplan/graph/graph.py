@@ -14,7 +14,6 @@ from curioplan.config import GraphConfig
 from curioplan.data import TrajectoryStore
 from curioplan.graph.density import density, draw_sparse
 from curioplan.graph.search import Lengths, Ways, bottlenecks, path_from, shortest_ways
-from curioplan.graph.witnesses import Witnesses
 from curioplan.values import Distances
 
 
@@ -25,7 +24,7 @@ class Graph:
     Attributes:
         states: The vertices, (n, observation).
         targets: The same as goals that the value function understands, (n, ·).
-        lengths: d(u, v) = log_γ V(u; v) in steps, or as much as witnesses bear out, (n, n).
+        lengths: d(u, v) = log_γ V(u; v) in steps, (n, n).
     """
 
     states: Tensor
@@ -64,8 +63,7 @@ class Graph:
             )
             chosen = candidates[draw_sparse(around, count, generator)]
         states, targets = store.observations[chosen.to(store.device)], _targets(values, store, chosen, whole)
-        lengths = values.edges(states, targets) + config.arrival
-        return cls(states, targets, Witnesses(lengths, config.witnesses).correct(lengths))
+        return cls(states, targets, values.edges(states, targets) + config.arrival)
 
     @cached_property
     def between(self) -> Lengths:

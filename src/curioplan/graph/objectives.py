@@ -11,7 +11,6 @@ from torch import Tensor
 from curioplan.config import Preselect, Valuing
 from curioplan.graph.graph import Graph, Routes
 from curioplan.graph.search import Indices, Lengths
-from curioplan.graph.witnesses import Witnesses
 from curioplan.planning.objectives import final_states
 from curioplan.planning.rollout import Rollout
 from curioplan.values import Distances, Values
@@ -48,20 +47,12 @@ class Wayfinder:
         goals: Goal of each slot (slots, goal).
         arrival: Steps added to the length of every edge, as in `graph`.
         trust: How many times the bottleneck an edge may be long.
-        witnesses: How many vertices bear out the lengths of edges to goals, as in `graph`.
     """
 
     def __init__(
-        self,
-        values: Distances,
-        graph: Graph,
-        goals: Tensor,
-        arrival: float = 0.0,
-        trust: float = 1.0,
-        witnesses: int = 0,
+        self, values: Distances, graph: Graph, goals: Tensor, arrival: float = 0.0, trust: float = 1.0
     ) -> None:
         self.values, self.graph, self.arrival, self.trust = values, graph, arrival, trust
-        self.witnesses = Witnesses(graph.lengths, witnesses)
         self.goals = values.task_goals(goals)
         self._routes: dict[int, Routes] = {}
         self._here: dict[int, Whereabouts] = {}
@@ -70,8 +61,8 @@ class Wayfinder:
         """The ways to a slot's goal."""
         if slot not in self._routes:
             goal = self.goals[slot : slot + 1]
-            lengths = self.values.edges(self.graph.states, goal) + self.arrival
-            self._routes[slot] = Routes(self.graph, self.witnesses.correct(lengths)[:, 0])
+            lengths = self.values.edges(self.graph.states, goal)[:, 0] + self.arrival
+            self._routes[slot] = Routes(self.graph, lengths)
         return self._routes[slot]
 
     def lengths(self, states: Tensor, targets: Tensor) -> Tensor:

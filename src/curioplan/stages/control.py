@@ -192,14 +192,11 @@ def make_controller(name: str, parts: Parts) -> Controller:
         )
     uniform = sorb or name == "mbp+graph-uniform"
     graph_config = replace(config.graph, sampling="uniform") if uniform else config.graph
-    graph_config = replace(graph_config, witnesses=0) if sorb else graph_config
     edges = values.for_graph(graph_config.evaluate)
     graph = parts.graph(edges, graph_config)
 
     def objective(goals: Tensor) -> Objective:
-        wayfinder = Wayfinder(
-            edges, graph, goals, graph_config.arrival, graph_config.trust, graph_config.witnesses
-        )
+        wayfinder = Wayfinder(edges, graph, goals, graph_config.arrival, graph_config.trust)
         if sorb:
             return NextSubgoal(wayfinder, float(sorb[1]), config.valuing)
         return AggregatedValue(wayfinder, config.graph.near_vertices, config.graph.preselect, config.valuing)

@@ -75,7 +75,7 @@ class OverGraph:
         self.gamma, self._arrival = values.gamma, config.arrival
         graph = parts.graph(edges, config)
         goals = torch.tensor([goal], dtype=torch.float32)
-        self._finder = Wayfinder(edges, graph, goals, config.arrival, config.trust, config.witnesses)
+        self._finder = Wayfinder(edges, graph, goals, config.arrival, config.trust)
         self._value = AggregatedValue(self._finder)
 
     def seen_from(self, state: Tensor) -> ValueFunction:
