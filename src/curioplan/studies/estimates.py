@@ -14,9 +14,9 @@ from curioplan.envs import Task, make_task
 
 START = 6.0
 """Seconds until a process has imported what it needs, and for its figures at the end."""
-EXPLORE = {"paper": 1.4, "cpu": 62.0, "smoke": 130.0}
+EXPLORE = {"paper": 1.4, "cpu": 50.0, "smoke": 130.0}
 """Environment steps per second in mazes."""
-SLOWER = {"fetch_push": 1.5, "pinpad": 2.0, "kitchen": 2.0}
+SLOWER = {"fetch_push": 1.3, "pinpad": 1.6, "kitchen": 1.7}
 """Environments whose states, simulators or plans take longer."""
 POLO = {"on-policy": 1.5, "mppi": 3.0}
 """How much longer value-driven exploration takes, by its targets."""
