@@ -80,11 +80,11 @@ class Exact:
         return torch.stack([following, following]), torch.ones(2, *following.shape)
 
 
-def rolled(change, episodes=6, length=40):
+def rolled(change, episodes=6, length=40, dim=2):
     generator = torch.Generator().manual_seed(0)
-    store = TrajectoryStore(2, 2, 2)
+    store = TrajectoryStore(dim, dim, 2)
     for _ in range(episodes):
-        states, actions = [torch.randn(2, generator=generator)], torch.randn(length, 2, generator=generator)
+        states, actions = [torch.randn(dim, generator=generator)], torch.randn(length, 2, generator=generator)
         for action in actions:
             states.append(states[-1] + change(states[-1], action))
         path = torch.stack(states).numpy()
@@ -113,6 +113,20 @@ def test_predicting_no_change_has_error_one():
     store = rolled(lambda states, actions: 0.1 * actions)
     for error in model_error(Exact(still), store, store):
         assert error.model == pytest.approx(1.0)
+
+
+def test_a_dimension_that_hardly_moves_does_not_decide_the_error():
+    weights = torch.tensor([1.0, 1.0, 1e-5])  # what actions do to each dimension
+
+    def world(states, actions):
+        return 0.1 * weights * actions[..., :1]
+
+    def model(states, actions):  # off by a thousandth, which is a hundred times what moves the last
+        return world(states, actions) + 1e-4
+
+    store = rolled(world, dim=3)
+    for error in model_error(Exact(model), store, store):
+        assert error.model < 0.1
 
 
 def test_seeds_depend_on_what_they_are_for_and_nothing_else():

@@ -20,7 +20,7 @@ class ModelError:
 
     Attributes:
         steps: How many steps ahead.
-        model: The model's share, averaged over the dimensions looked at.
+        model: The model's share, in the median of the dimensions looked at.
         linear: That of the best linear predictor of the change of state.
     """
 
@@ -41,8 +41,8 @@ def model_error(
 
     Every ``stride``-th state of ``test`` that has ``max(horizons)`` successors is a start. The model
     advances by the mean of its elites' means; the linear predictor is fitted to ``train`` and iterated.
-    Errors are squared, per dimension and relative to the squared change of state, then averaged over ``dims``
-    (those that change at all).
+    Errors are squared, per dimension and relative to the squared change of state; of ``dims``, those that
+    change at all, the median counts, since shares of what hardly moves are as large as one likes.
     """
     depth = max(horizons)
     rows = test.transition_rows
@@ -63,7 +63,7 @@ def model_error(
             chosen = torch.tensor(range(truth.shape[1]) if dims is None else dims, device=truth.device)
             chosen = chosen[change[chosen] > 1e-12]
             shares = [
-                ((guess - real).square().mean(0) / change)[chosen].mean() for guess in (imagined, straight)
+                ((guess - real).square().mean(0) / change)[chosen].median() for guess in (imagined, straight)
             ]
             found.append(ModelError(step, float(shares[0]), float(shares[1])))
     return found
