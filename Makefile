@@ -43,7 +43,7 @@ bench: $(READY)
 SEED ?= 0
 demo: $(READY)
 	@echo 'An agent is put into a maze that nobody has shown it. It gets no reward and no demonstrations.'
-	@echo 'In about nine minutes it explores, learns how far things are, and goes where it is told to.'
+	@echo 'In about ten minutes it explores, learns how far things are, and goes where it is told to.'
 	$(BIN)/curioplan run maze_large --out runs/demo-$(SEED) --seed $(SEED) --steps 12000 --updates 7000 \
 		--cases own,random:12 --video
 	@echo 'Next: open the report above in a browser, or send the agent about yourself:'
