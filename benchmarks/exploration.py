@@ -48,8 +48,14 @@ MODEL: dict[str, dict[str, Any]] = {
     "units-200": {"units": 200, "layers": 4},
     "members-3": {"members": 3, "elites": 3},
 }
-UPDATES = {"updates-0.25": 0.25, "updates-1": 1.0}
-SWEEP = ["curious", *PLANNER, *MODEL, *UPDATES]
+STAGE: dict[str, dict[str, Any]] = {
+    "updates-0.25": {"updates_per_step": 0.25},
+    "updates-1": {"updates_per_step": 1.0},
+    "horizon-30": {"horizon": 30},
+    "horizon-80": {"horizon": 80},
+    "novelty": {"explorer": "novelty"},
+}
+SWEEP = ["curious", *PLANNER, *MODEL, *STAGE]
 
 
 def variant_config(env: str, variant: str, steps: int, seed: int, settle: bool) -> ExploreConfig:
@@ -61,7 +67,7 @@ def variant_config(env: str, variant: str, steps: int, seed: int, settle: bool) 
         config,
         planner=replace(config.planner, **PLANNER.get(variant, {})),
         model=replace(config.model, **MODEL.get(variant, {})),
-        updates_per_step=UPDATES.get(variant, config.updates_per_step),
+        **STAGE.get(variant, {}),
     )
 
 
@@ -77,7 +83,12 @@ def measure(store: TrajectoryStore, task: Task) -> dict[str, Any]:
         episodes = int(np.searchsorted(ends, mark))
         states = mark + episodes
         if task.coverage is not None:
-            row[task.coverage.unit] = len(set(task.coverage.index(observations[:states]).tolist()) - {-1})
+            places = task.coverage.index(observations[:states])
+            shares = np.bincount(places[places >= 0]) / np.sum(places >= 0)
+            shares = shares[shares > 0]
+            row[task.coverage.unit] = len(shares)
+            # As many, visited equally often, would have the same entropy: falls where one is hardly left.
+            row[f"effective {task.coverage.unit}"] = float(np.exp(-np.sum(shares * np.log(shares))))
         if task.name == "pinpad":
             history = np.round(observations[:states, 4:7])
             within = np.diff(store.episode_of.numpy()[:states]) == 0
@@ -111,10 +122,10 @@ def main() -> None:
         for variant in variants:
             for seed in arguments.seeds:
                 run = arguments.out / f"{env}-{variant}-{seed}"
-                started = time.perf_counter()
+                started = time.process_time()  # one thread: free of what other programs take
                 config = variant_config(env, variant, arguments.steps, seed, not arguments.no_settle)
                 explore(env, run, config)
-                seconds = time.perf_counter() - started
+                seconds = time.process_time() - started
                 task = make_task(env)
                 store = load(run / "explore" / "data", task)
                 result = {

@@ -147,6 +147,9 @@ class ExploreConfig:
     """Uniformly random steps before the first plan."""
     horizon: int = 0
     """Planning horizon; 0 takes the task's."""
+    foresight: float = 0.0
+    """Discount factor per step of the disagreement that lies beyond a plan's horizon: its value is learned
+    along, from the data, and counts where a plan ends. 0 plans for the horizon alone."""
     epochs: int = 12
     """Epochs of all data that the model is trained for before each episode."""
     updates_per_step: float = 0.0
@@ -172,6 +175,8 @@ class ExploreConfig:
         _require_device(self.device)
         _require(self, "at least 1", "steps", "warmup_steps", "learn_every", "checkpoint_every")
         _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step", "settle", "threads")
+        if not 0 <= self.foresight < 1:
+            raise ConfigError(f"foresight must be at least 0 and below 1, not {self.foresight}.")
         if self.epochs == 0 and self.updates_per_step == 0:
             raise ConfigError("The model would never be trained: epochs or updates_per_step must be above 0.")
 

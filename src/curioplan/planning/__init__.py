@@ -1,5 +1,6 @@
 """Trajectory optimisation: rollouts of the learned model, objectives, and iCEM over both."""
 
+from curioplan.planning.foresight import Foresight
 from curioplan.planning.icem import Planner, PlanReport
 from curioplan.planning.objectives import (
     Disagreement,
@@ -16,6 +17,7 @@ __all__ = [
     "Disagreement",
     "Distance",
     "Dynamics",
+    "Foresight",
     "GoalReturn",
     "GoalValue",
     "ModelRollout",

@@ -20,7 +20,7 @@ from curioplan.devices import find_device
 from curioplan.envs import Task, make_env, make_task
 from curioplan.errors import ConfigError
 from curioplan.models import GaussianEnsemble
-from curioplan.planning import Disagreement, ModelRollout, Novelty, Planner
+from curioplan.planning import Disagreement, Foresight, ModelRollout, Novelty, Planner
 from curioplan.presets import preset
 from curioplan.runs import Stage, open_stage
 from curioplan.seeding import seed_for
@@ -28,6 +28,9 @@ from curioplan.stages.runtime import progress_bar, torch_threads
 from curioplan.storage import load_tree, save_tree
 
 STAGE = "explore"
+FORESIGHT_BATCH = 32
+"""Trajectories from which the value of disagreement is learned at a time, for half the cost of what the model
+itself learns by."""
 Settings = TypeVar("Settings", bound=ExploreConfig)
 
 
@@ -98,6 +101,11 @@ class Explorer:
             if config.explorer == "novelty"
             else None
         )
+        self.foresight = (
+            Foresight(self.model, config.foresight, seed=seed_for(config.seed, "foresight"))
+            if config.explorer == "disagreement" and config.foresight
+            else None
+        )
         planner = config.planner
         self.planner = Planner(
             planner,
@@ -105,7 +113,7 @@ class Explorer:
             torch.tensor(task.action_low, device=device),
             torch.tensor(task.action_high, device=device),
             ModelRollout(self.model, planner.propagation, planner.particles),
-            self.novelty or Disagreement(),
+            self.novelty or self.foresight or Disagreement(),
         )
         self.generator = torch.Generator().manual_seed(seed_for(config.seed, "novelty batches"))
         self.updates = 0
@@ -164,9 +172,7 @@ class Explorer:
     def learn_epochs(self) -> float:
         """Train on all data for some epochs, as the paper does before each episode."""
         data = self._take_in()
-        if self.novelty is not None:
-            for _ in range(self.config.epochs * data.transitions // self.config.model.batch_size):
-                self._update_novelty(data)
+        self._learn_along(data, self.config.epochs * data.transitions // self.config.model.batch_size)
         return self.model.fit(data.observations, data.actions, self.config.epochs)
 
     def learn_updates(self, loss: float | None) -> float | None:
@@ -175,9 +181,7 @@ class Explorer:
         if self.config.updates_per_step == 0 or due <= 0:
             return loss
         data = self._take_in()
-        if self.novelty is not None:
-            for _ in range(due):
-                self._update_novelty(data)
+        self._learn_along(data, due)
         self.updates += due
         return self.model.update(data.observations, data.actions, due)
 
@@ -191,10 +195,16 @@ class Explorer:
         self.learned = data.transitions
         return data
 
-    def _update_novelty(self, data: TrajectoryStore) -> None:
-        assert self.novelty is not None
-        rows = data.sample_rows(self.config.model.batch_size, self.generator)
-        self.novelty.update(data.observations[rows])
+    def _learn_along(self, data: TrajectoryStore, updates: int) -> None:
+        """Train what is sought beside the model, if anything is."""
+        for _ in range(updates):
+            if self.novelty is not None:
+                rows = data.sample_rows(self.config.model.batch_size, self.generator)
+                self.novelty.update(data.observations[rows])
+            elif self.foresight is not None:
+                rows = data.sample_rows(FORESIGHT_BATCH, self.generator)
+                last = data.last_rows[data.episode_of[rows]]
+                self.foresight.update(data.observations, data.actions, rows, last)
 
     def measure(self, values: list[float], loss: float | None) -> None:
         """Metrics of the episode that has just ended."""
@@ -238,6 +248,7 @@ class Explorer:
         return {
             "model": self.model.state(),
             "novelty": self.novelty.state() if self.novelty else None,
+            "foresight": self.foresight.state() if self.foresight else None,
             "generator": self.generator.get_state(),
             "updates": self.updates,
             "learned": self.learned,
@@ -255,6 +266,8 @@ class Explorer:
         self.model.load(state["model"])
         if self.novelty is not None:
             self.novelty.load(state["novelty"])
+        if self.foresight is not None:
+            self.foresight.load(state["foresight"])
         self.generator.set_state(state["generator"])
         self.updates, self.learned = state["updates"], state["learned"]
         self.visited = set(state["visited"])
