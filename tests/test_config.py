@@ -108,6 +108,8 @@ def test_any_field_can_be_set_by_its_flag():
         (["--model.learning-rate", "inf"], "learning_rate must be above 0, not inf"),
         (["--model.elites", "9"], r"elites \(9\) must not exceed members"),
         (["--steps", "-5"], "steps must be at least 1"),
+        (["--foresight", "1"], "foresight must be at least 0 and below 1, not 1"),
+        (["--foresight", "nan"], "foresight must be at least 0 and below 1, not nan"),
         (["--planner.elite-ratio", "1.5"], "elite_ratio must be above 0 and at most 1"),
         (["surprise"], "does not expect the argument surprise"),
         (["--steps"], "expected one argument"),

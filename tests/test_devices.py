@@ -306,22 +306,21 @@ def test_all_stages_leave_the_same_on_every_device(run_on_cpu, second, tmp_path)
     assert agent.graph.vertices.shape[1] == 4
 
 
-@pytest.mark.parametrize("explorer", ["novelty", "on-policy", "mppi"])
+@pytest.mark.parametrize("explorer", ["novelty", "foresight", "on-policy", "mppi"])
 def test_other_explorations_leave_the_same_on_every_device(second, explorer, tmp_path):
     results = []
     for device in ("cpu", "cuda"):
         out = tmp_path / device
-        if explorer == "novelty":
-            curioplan.explore(
-                "maze_umaze", out, replace(EXPLORE, explorer="novelty", device=device), progress=False
-            )
+        setting = {"novelty": {"explorer": "novelty"}, "foresight": {"foresight": 0.9}}.get(explorer)
+        if setting:
+            curioplan.explore("maze_umaze", out, replace(EXPLORE, **setting, device=device), progress=False)
         else:
             shared = {entry.name: getattr(EXPLORE, entry.name) for entry in fields(EXPLORE) if entry.init}
             del shared["explorer"]
             config = replace(polo_config("smoke"), **shared, targets=explorer, target_horizon=4)
             curioplan.polo("maze_umaze", out, replace(config, device=device), progress=False)
         names = ["explore/data/main_data.hdf5", "explore/model.safetensors"]
-        names += ["values/polo-0/seed-0.safetensors"] if explorer != "novelty" else []
+        names += ["values/polo-0/seed-0.safetensors"] if not setting else []
         results.append([(out / name).read_bytes() for name in names])
     assert results[0] == results[1]
 

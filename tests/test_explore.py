@@ -147,17 +147,18 @@ def test_killed_ten_times_it_ends_with_the_same_bytes_as_if_it_had_not_been(tmp_
     assert result(broken) == result(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("explorer", ["novelty", "random"])
-def test_other_explorers_run_and_resume(explorer, tmp_path):
-    config = replace(TINY, explorer=explorer)
+@pytest.mark.parametrize("setting", [{"explorer": "novelty"}, {"explorer": "random"}, {"foresight": 0.9}])
+def test_other_explorers_run_and_resume(setting, explored, tmp_path):
+    config = replace(TINY, **setting)
     explore(tmp_path / "whole", config)
     explore(tmp_path / "parts", replace(config, steps=300))
     explore(tmp_path / "parts", config)
-    assert result(tmp_path / "parts") == result(tmp_path / "whole")
+    assert result(tmp_path / "parts") == result(tmp_path / "whole") != result(explored)
 
 
-def test_training_by_epochs_before_each_episode_as_in_the_paper(tmp_path):
-    config = replace(TINY, steps=400, warmup_steps=300, updates_per_step=0.0, epochs=2)
+@pytest.mark.parametrize("foresight", [0.0, 0.9])
+def test_training_by_epochs_before_each_episode_as_in_the_paper(foresight, tmp_path):
+    config = replace(TINY, steps=400, warmup_steps=300, updates_per_step=0.0, epochs=2, foresight=foresight)
     explore(tmp_path, config)
     rows = list(read_metrics(tmp_path / "explore"))
     assert rows[0]["loss"] is None
