@@ -126,7 +126,7 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
         "settle": 3000,
         "horizon": 50,
         "foresight": 0.99,
-        "planner.replan_every": 8,
+        "planner.replan_every": 10,
     },
     # Between a button pressed and the same button not pressed there is nothing to value.
     ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
