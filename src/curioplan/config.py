@@ -150,6 +150,9 @@ class ExploreConfig:
     foresight: float = 0.0
     """Discount factor per step of the disagreement that lies beyond a plan's horizon: its value is learned
     along, from the data, and counts where a plan ends. 0 plans for the horizon alone."""
+    whims: float = 0.0
+    """Share of plans in whose place a random action is held for as long: what the model is wrongly sure of,
+    chance alone finds."""
     epochs: int = 12
     """Epochs of all data that the model is trained for before each episode."""
     updates_per_step: float = 0.0
@@ -175,6 +178,7 @@ class ExploreConfig:
         _require_device(self.device)
         _require(self, "at least 1", "steps", "warmup_steps", "learn_every", "checkpoint_every")
         _require(self, "at least 0", "seed", "horizon", "epochs", "updates_per_step", "settle", "threads")
+        _require(self, "between 0 and 1", "whims")
         if not 0 <= self.foresight < 1:
             raise ConfigError(f"foresight must be at least 0 and below 1, not {self.foresight}.")
         if self.epochs == 0 and self.updates_per_step == 0:

@@ -141,13 +141,16 @@ class Explorer:
         rng = np.random.default_rng(seed_for(self.config.seed, "actions", number))
         observation, _ = self.env.reset(seed=seed_for(self.config.seed, "environment", number) % 2**31)
         self.store.begin(observation["observation"], observation["achieved_goal"])
-        values, done = [], False
+        values, done, step, whim = [], False, 0, False
         while not done and self.store.transitions < self.config.steps:
-            if planned:
+            due = step % self.config.planner.replan_every == 0
+            whim = rng.random() < self.config.whims if planned and due and self.config.whims else whim
+            if not planned or (whim and due):
+                action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
+            elif not whim:
                 action, value = self._plan(observation["observation"])
                 values.append(value)
-            else:
-                action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
+            step += 1
             observation, _, terminated, truncated, _ = self.env.step(action)
             done = terminated or truncated or self.is_over(observation)
             self.store.step(action, observation["observation"], observation["achieved_goal"])
