@@ -53,6 +53,8 @@ STAGE: dict[str, dict[str, Any]] = {
     "updates-1": {"updates_per_step": 1.0},
     "horizon-30": {"horizon": 30},
     "horizon-80": {"horizon": 80},
+    "foresight-0": {"foresight": 0.0},
+    "whims-0": {"whims": 0.0},
     "novelty": {"explorer": "novelty"},
 }
 SWEEP = ["curious", *PLANNER, *MODEL, *STAGE]

@@ -144,7 +144,8 @@ class Explorer:
         values, done, step, whim = [], False, 0, False
         while not done and self.store.transitions < self.config.steps:
             due = step % self.config.planner.replan_every == 0
-            whim = rng.random() < self.config.whims if planned and due and self.config.whims else whim
+            if planned and due:
+                whim = rng.random() < self.config.whims
             if not planned or (whim and due):
                 action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
             elif not whim:
