@@ -11,6 +11,7 @@ import curioplan
 from curioplan.cli import main
 from curioplan.config import DiagnoseConfig, EvaluateConfig, ReachConfig
 from curioplan.envs import make_task
+from curioplan.envs.maze import SUCCESS_RADIUS
 from curioplan.errors import RunError
 from curioplan.presets import preset
 from curioplan.stages.control import Parts
@@ -38,6 +39,8 @@ def diagnosed(trained, tmp_path_factory):
         bootstrap="trajectories",
     )
     curioplan.train(run, "td3", learning, progress=False)
+    success = replace(learning, updates=1, seeds=1, reward="success")
+    curioplan.train(run, "td3", success, name="success", progress=False)
     run_evaluation(run, replace(preset("smoke", EvaluateConfig), controller="actor"), progress=False)
     diagnose(run, SMOKE)
     return run
@@ -91,6 +94,16 @@ def test_values_are_compared_with_true_times_along_the_optimal_paths(diagnosed):
     assert found["values"]["mean_absolute_error"] == pytest.approx(np.mean(wrong))
 
 
+def test_true_times_count_to_where_the_reward_of_the_values_fell(diagnosed):
+    diagnose(diagnosed, replace(SMOKE, values="success"))
+    to_success, to_the_state = (
+        numbers(diagnosed, name)["accuracy"]["cases"] for name in ("success", "td3-0-to-1")
+    )
+    for name, along in to_success.items():
+        assert along["steps"][-1] == 0 < to_the_state[name]["steps"][-1]
+        assert all(np.array(along["steps"]) < np.array(to_the_state[name]["steps"]))
+
+
 def test_the_same_diagnosis_twice_gives_the_same_bytes(diagnosed):
     def snapshot():
         return {path.name: path.read_bytes() for path in (diagnosed / "diagnosis" / "td3-0-to-1").iterdir()}
@@ -102,12 +115,17 @@ def test_the_same_diagnosis_twice_gives_the_same_bytes(diagnosed):
 
 def test_the_expert_arrives_at_every_goal_and_its_true_times_end_there():
     task = make_task("maze_umaze")
-    paths = expert_paths(task)
+    paths = expert_paths(task, radius=0.0)
     assert [path.case for path in paths] == list(task.cases)
     for path in paths:
         assert torch.linalg.norm(path.states[-1, :2] - torch.tensor(path.case.goal)) <= ARRIVED
         assert len(path.states) - 1 <= 1.35 * path.steps[0] + 10
         assert path.steps[-1] < 15
+    for path, same in zip(expert_paths(task), paths, strict=True):
+        within = torch.linalg.norm(path.states[:, :2] - torch.tensor(path.case.goal), dim=1) <= SUCCESS_RADIUS
+        assert (path.steps[within] == 0).all()
+        assert (path.steps[~within] > 0).all()
+        assert (path.steps <= same.steps).all()
     assert expert_paths(make_task("pinpad")) == []
 
 

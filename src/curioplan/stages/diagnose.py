@@ -25,6 +25,7 @@ from curioplan.config import DiagnoseConfig, ReachConfig
 from curioplan.data import TrajectoryStore, coverage_figure, gather, summary
 from curioplan.devices import find_device
 from curioplan.envs import make_task
+from curioplan.envs.maze import SUCCESS_RADIUS
 from curioplan.errors import RunError
 from curioplan.options import nearest
 from curioplan.planning import ModelRollout
@@ -197,7 +198,9 @@ class Diagnosis:
 
     def accuracy(self) -> dict[str, Any] | None:
         """V̂ and V̄ along the trajectories of an expert, against γ^(steps − 1); ``None`` without a maze."""
-        paths = expert_paths(self.task, self.config.draws)
+        # Values count to where reward fell: to success, or to the very state that a goal was taken from.
+        radius = SUCCESS_RADIUS if self.chosen.learner.config.reward == "success" else 0.0
+        paths = expert_paths(self.task, self.config.draws, radius)
         if not paths:
             return None
         gamma, cases = self.chosen.gamma, {}

@@ -13,6 +13,7 @@ from curioplan.analysis.geodesic import MazeTimes
 from curioplan.analysis.values import ValueFunction
 from curioplan.config import GraphConfig
 from curioplan.envs import Case, Task, make_env
+from curioplan.envs.maze import SUCCESS_RADIUS
 from curioplan.envs.task import Floats
 from curioplan.envs.waypoints import WaypointController
 from curioplan.errors import EnvError
@@ -31,7 +32,7 @@ class ExpertPath:
     Attributes:
         case: The case.
         states: ``(steps + 1, observation)``.
-        steps: The least number of steps from each to the very position of the goal.
+        steps: The least number of steps from each to within the radius of the goal.
     """
 
     case: Case
@@ -39,10 +40,16 @@ class ExpertPath:
     steps: Floats
 
 
-def expert_paths(task: Task, seed: int = 0) -> list[ExpertPath]:
-    """Trajectories to the goals of a maze's cases; none where there is no maze, or the expert gets lost."""
+def expert_paths(task: Task, seed: int = 0, radius: float = SUCCESS_RADIUS) -> list[ExpertPath]:
+    """Trajectories to the goals of a maze's cases; none where there is no maze, or the expert gets lost.
+
+    Args:
+        task: The task.
+        seed: Of where the episodes start.
+        radius: The distance from a goal up to which the steps count; 0 asks for its very position.
+    """
     try:
-        times = MazeTimes(task, radius=0.0)
+        times = MazeTimes(task, radius)
     except EnvError:
         return []
     assert task.floor_plan is not None
