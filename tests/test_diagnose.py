@@ -133,7 +133,7 @@ def test_over_a_graph_values_are_never_lower_than_within_one_edge(trained_run):
     task = make_task("maze_umaze")
     parts = Parts(trained_run, task, ReachConfig())
     values = parts.values()
-    over = OverGraph(parts, values, replace(SMOKE.graph, evaluate="exact"), (1.0, 3.0))
+    over = OverGraph(parts, values, replace(SMOKE.graph, evaluate="exact", calibrated=False), (1.0, 3.0))
     states, goal = parts.data().observations[::60], torch.tensor([1.0, 3.0])
     direct = values.value(states, goal.expand(len(states), -1))
     for state, alone in zip(states, direct, strict=True):

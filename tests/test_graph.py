@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curioplan.config import GraphConfig
 from curioplan.graph import AggregatedValue, Graph, NextSubgoal, Routes, Wayfinder
 from curioplan.graph.density import draw_sparse
+from curioplan.graph.graph import detour
 from curioplan.graph.objectives import aggregate
 from curioplan.graph.search import bottlenecks, shortest_ways
 from curioplan.planning import Rollout
@@ -183,6 +186,55 @@ def test_more_trust_lets_longer_edges_count():
         objective = AggregatedValue(Wayfinder(values, graph, grid.states[2:], trust=trust))
         found.append(float(objective.distance(0, grid.states[0], grid.states[:1], 1)))
     assert found == pytest.approx([4, 3], abs=1e-4)
+
+
+class StretchedValues(GridValues):
+    """Values whose edges, arrival included, are so many times as long as they should be."""
+
+    def __init__(self, grid, times):
+        super().__init__(grid)
+        self.times = times
+
+    def edges(self, states, goals):
+        return self.times * (self.distances(states, goals) + 1) - 1
+
+
+@pytest.mark.parametrize("times", [1.0, 1.5, 3.0])
+def test_detours_are_how_many_times_as_long_ways_are_as_values_say(times):
+    grid = Grid("." * 15)
+    values, config = StretchedValues(grid, times), GraphConfig(arrival=1.0, calibrated=True)
+    graph = Graph(grid.states, grid.states, values.edges(grid.states, grid.states) + 1)
+    goals = grid.states[[0, 7, 14]]
+    assert detour(graph, values, goals, config, torch.Generator().manual_seed(0)) == pytest.approx(times)
+
+
+def test_where_every_way_is_a_single_edge_there_are_no_detours():
+    grid = Grid("..")
+    values = StretchedValues(grid, 2.0)
+    graph = Graph(grid.states, grid.states, values.edges(grid.states, grid.states) + 1)
+    found = detour(graph, values, grid.states, GraphConfig(arrival=1.0), torch.Generator().manual_seed(0))
+    assert found == 1.0
+
+
+def test_detours_make_distances_shorter_and_plans_no_different():
+    grid = Grid("." * 12)
+    found = []
+    for times in (1.0, 1.5):
+        objective = aggregated(grid, 11)
+        objective.wayfinder.graph = replace(objective.wayfinder.graph, detour=times)
+        found.append(objective.distance(0, grid.states[3], grid.states, 5))
+    assert (found[0] / found[1]).tolist() == pytest.approx([1.5] * 12)
+    assert found[0].argsort().equal(found[1].argsort())
+
+
+def test_a_graph_comes_back_as_it_was_kept():
+    grid = Grid("....")
+    graph = replace(full_graph(grid, GridValues(grid)), detour=1.25)
+    again = Graph.from_state(graph.state(), torch.device("cpu"))
+    assert again.detour == 1.25
+    assert all(
+        torch.equal(getattr(again, name), getattr(graph, name)) for name in ("states", "targets", "lengths")
+    )
 
 
 def test_the_next_subgoal_is_the_first_vertex_of_the_shortest_path():

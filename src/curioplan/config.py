@@ -330,6 +330,10 @@ class GraphConfig:
     arrival: float = 0.0
     """Steps added to the length log_γ V of every edge. Values count from the step before the goal, so that an
     edge takes one step more than its length; the paper leaves it out, and 1 makes lengths add up."""
+    calibrated: bool = False
+    """Whether aggregated distances are divided by how many times as long as the values say they are, in the
+    median over random pairs: ways through states of the data are detours. Plans towards the mean of particles
+    are the same with and without."""
     trust: float = 1.0
     """Edges are trusted up to this many times the bottleneck, the shortest limit that keeps a state connected
     to its goal. The paper trusts no longer ones; some more leave the planner a choice of ways."""

@@ -36,6 +36,7 @@ _CPU_PLANNER = PlannerConfig(
 _CPU_GRAPH = GraphConfig(
     through="states",
     arrival=1.0,
+    calibrated=True,
     candidates=10_000,
     density_goals=300,
     evaluate="checked",
@@ -132,7 +133,8 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     # Between a button pressed and the same button not pressed there is nothing to value.
     ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
     # Its hundred vertices are few for 36 histories: with the bottleneck alone, much depends on their draw.
-    ("cpu", GraphConfig, "pinpad"): {"trust": 3.0},
+    # Its values are too long themselves, and say nothing of detours.
+    ("cpu", GraphConfig, "pinpad"): {"trust": 3.0, "calibrated": False},
 }
 """What is different in an environment: fields, by dotted name, of a class of settings wherever it occurs, so
 that exceptions to how goals are reached hold for evaluation, too."""

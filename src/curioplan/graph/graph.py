@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,9 @@ from curioplan.graph.density import density, draw_sparse
 from curioplan.graph.search import Lengths, Ways, bottlenecks, path_from, shortest_ways
 from curioplan.values import Distances
 
+_GOALS, _STARTS = 32, 8
+"""Random goals, and vertices for each, by whose ways detours are measured."""
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -25,11 +28,13 @@ class Graph:
         states: The vertices, (n, observation).
         targets: The same as goals that the value function understands, (n, ·).
         lengths: d(u, v) = log_γ V(u; v) in steps, (n, n).
+        detour: How many times as long ways over the graph are as they should be.
     """
 
     states: Tensor
     targets: Tensor
     lengths: Tensor
+    detour: float = 1.0
 
     @classmethod
     def build(
@@ -63,7 +68,18 @@ class Graph:
             )
             chosen = candidates[draw_sparse(around, count, generator)]
         states, targets = store.observations[chosen.to(store.device)], _targets(values, store, chosen, whole)
-        return cls(states, targets, values.edges(states, targets) + config.arrival)
+        graph = cls(states, targets, values.edges(states, targets) + config.arrival)
+        if not config.calibrated:
+            return graph
+        rows = torch.randint(store.states, (_GOALS,), generator=generator).to(store.device)
+        goals = values.task_goals(store.achieved_goals[rows])
+        return replace(graph, detour=detour(graph, values, goals, config, generator))
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: torch.device) -> Graph:
+        """The inverse of `state`, on a device."""
+        tensors = {name: state[name].to(device) for name in ("states", "targets", "lengths")}
+        return cls(**tensors, detour=state["detour"])
 
     @cached_property
     def between(self) -> Lengths:
@@ -73,8 +89,13 @@ class Graph:
         return lengths
 
     def state(self) -> dict[str, Any]:
-        """Everything as plain tensors."""
-        return {"states": self.states, "targets": self.targets, "lengths": self.lengths}
+        """Everything as plain tensors and numbers."""
+        return {
+            "states": self.states,
+            "targets": self.targets,
+            "lengths": self.lengths,
+            "detour": self.detour,
+        }
 
 
 class Routes:
@@ -119,6 +140,32 @@ class Routes:
         if direct <= limit and direct <= shortest:
             return []
         return path_from(vertex, ways.following) if np.isfinite(shortest) else None
+
+
+def detour(
+    graph: Graph, values: Distances, goals: Tensor, config: GraphConfig, generator: torch.Generator
+) -> float:
+    """How many times as long as values say ways over a graph are: the median over random vertices and goals.
+
+    Ways lead through states that somebody happened to be in, at whatever speed, and cannot cut corners.
+    Single values may be far off, and yet tell the scale. Ways of a single edge do not count.
+
+    Args:
+        graph: The graph.
+        values: The value function.
+        goals: The goals, as it takes them, (m, ·).
+        config: How edges are measured and trusted.
+        generator: Draws the vertices.
+    """
+    ratios = []
+    for goal in goals.split(1):
+        direct = values.distances(graph.states, goal)[:, 0].double().cpu().numpy() + config.arrival
+        routes = Routes(graph, values.edges(graph.states, goal)[:, 0] + config.arrival)
+        for vertex in torch.randint(len(graph.states), (_STARTS,), generator=generator).tolist():
+            ways = routes.ways(config.trust * routes.bottlenecks[vertex])
+            if 0 <= ways.following[vertex] < len(graph.states) and direct[vertex] > 0:
+                ratios.append(ways.remaining[vertex] / direct[vertex])
+    return float(np.median(ratios)) if ratios else 1.0
 
 
 def _targets(values: Distances, store: TrajectoryStore, rows: Tensor, whole: bool) -> Tensor:

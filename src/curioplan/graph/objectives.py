@@ -140,7 +140,7 @@ class AggregatedValue:
     d̄(x, g) = min over v of d(x, v) + d̄(v, g), over the goal itself and vertices v within the threshold of x,
     where d̄(v, g) is the length of the shortest path of edges within the threshold. Where no vertex is within
     the threshold, the nearest that reaches the goal counts. The threshold is that of the current state: the
-    lowest that keeps it connected to the goal.
+    lowest that keeps it connected to the goal. Whatever results is divided by the detour of the graph.
 
     Args:
         wayfinder: The routes of all slots.
@@ -188,9 +188,12 @@ class AggregatedValue:
         targets = torch.cat([near, find.goals[slot : slot + 1]])
         if isinstance(find.values, Values):  # each edge costs an actor and two critics
             promise = torch.from_numpy(np.append((here.from_here + remaining)[connected], here.direct))
-            promise = promise.to(device)
-            return aggregate_pruned(find.values, others, targets, left, here.threshold, promise, find.arrival)
-        return aggregate(find.lengths(others, targets), left, here.threshold)
+            found = aggregate_pruned(
+                find.values, others, targets, left, here.threshold, promise.to(device), find.arrival
+            )
+        else:
+            found = aggregate(find.lengths(others, targets), left, here.threshold)
+        return found / graph.detour
 
     def preselected(self, here: Whereabouts, remaining: Lengths, horizon: int) -> Indices:
         """The vertices to look at."""

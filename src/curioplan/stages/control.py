@@ -108,7 +108,7 @@ class PlanningController:
         return self.planner.act(states, slots)
 
 
-_OF_PLANS = ("near_vertices", "preselect", "trust")
+_OF_PLANS = ("near_vertices", "preselect")
 """Settings of a graph that matter only once it is planned with."""
 
 
@@ -152,7 +152,7 @@ class Parts:
         path, device = self.values_path(), find_device(self.device)
         kept = path.parent / "graphs" / f"{path.stem}-{self._graph_key(path, config)}.safetensors"
         if kept.is_file():
-            return Graph(**{name: part.to(device) for name, part in load_tree(kept).items()})
+            return Graph.from_state(load_tree(kept), device)
         seed = seed_for(self.config.seed, "graph")
         graph = Graph.build(values, self.data().to(device), config, self.task.graph_vertices, seed)
         kept.parent.mkdir(exist_ok=True)

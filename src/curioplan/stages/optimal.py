@@ -79,8 +79,8 @@ class OverGraph:
 
     def __init__(self, parts: Parts, values: Values, config: GraphConfig, goal: tuple[float, ...]) -> None:
         edges = values.for_graph(config.evaluate)
-        self.gamma, self._arrival = values.gamma, config.arrival
         graph = parts.graph(edges, config)
+        self.gamma, self._arrival = values.gamma, config.arrival / graph.detour
         goals = torch.tensor([goal], dtype=torch.float32)
         self._finder = Wayfinder(edges, graph, goals, config.arrival, config.trust)
         self._value = AggregatedValue(self._finder)
@@ -88,7 +88,8 @@ class OverGraph:
     def seen_from(self, state: Tensor) -> ValueFunction:
         """V̄ as a function of states, with edges trusted as from a state (observation,).
 
-        Values count from the step before the goal, as V̂ does: where one edge leads there, V̄ = V̂.
+        Values count from the step before the goal, as V̂ does: where one edge leads there and there are no
+        detours, V̄ = V̂.
         """
 
         def value(states: Tensor, goals: Tensor) -> Tensor:
