@@ -220,6 +220,7 @@ class Diagnosis:
         return {
             "values": _errors(cases, "values", gamma),
             "aggregated": _errors(cases, "aggregated", gamma),
+            "detour": over.detour,
             "cases": {name: asdict(along) for name, along in cases.items()},
         }
 
@@ -291,6 +292,7 @@ def format_diagnosis(folder: str | Path) -> str:
         for key, title in ERRORS.items():
             pair = (found["accuracy"][which][key] for which in ("values", "aggregated"))
             lines.append(f"  {title:<22}" + "".join(f"{number:>14.3f}" for number in pair))
+        lines.append(f"  divided by the detour {'':>14}{found['accuracy']['detour']:>14.3f}")
     for what, errors in (found.get("model_error") or {}).items():
         last = errors[-1]
         shown = "-" if last["model"] is None else f"{last['model']:.3f}"

@@ -80,7 +80,8 @@ class OverGraph:
     def __init__(self, parts: Parts, values: Values, config: GraphConfig, goal: tuple[float, ...]) -> None:
         edges = values.for_graph(config.evaluate)
         graph = parts.graph(edges, config)
-        self.gamma, self._arrival = values.gamma, config.arrival / graph.detour
+        self.gamma, self.detour = values.gamma, graph.detour
+        self._arrival = config.arrival / graph.detour
         goals = torch.tensor([goal], dtype=torch.float32)
         self._finder = Wayfinder(edges, graph, goals, config.arrival, config.trust)
         self._value = AggregatedValue(self._finder)
