@@ -133,7 +133,7 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     # Between a button pressed and the same button not pressed there is nothing to value.
     ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
     # Its hundred vertices are few for 36 histories: with the bottleneck alone, much depends on their draw.
-    # Its values are too long themselves, and say nothing of detours.
+    # Particles are averaged there, so that dividing detours out would change plans, which was not tried.
     ("cpu", GraphConfig, "pinpad"): {"trust": 3.0, "calibrated": False},
 }
 """What is different in an environment: fields, by dotted name, of a class of settings wherever it occurs, so
