@@ -19,11 +19,18 @@ import curioplan
 from curioplan.cli import main
 from curioplan.config import ExploreConfig, ModelConfig, TrainModelConfig
 from curioplan.data import TrajectoryStore
+from curioplan.envs import make_task
 from curioplan.errors import ConfigError, CurioplanError, RunError
 from curioplan.metrics import read_metrics
 from curioplan.models import GaussianEnsemble
 from curioplan.presets import preset
-from curioplan.stages.train_model import ModelTrainer, find_model, load_model, split_episodes
+from curioplan.stages.train_model import (
+    ModelTrainer,
+    find_model,
+    load_model,
+    measure_errors,
+    split_episodes,
+)
 from curioplan.storage import load_tree, save_tree
 
 TINY = replace(
@@ -91,6 +98,28 @@ def test_a_trained_model_predicts_better_than_no_change(tmp_path, recording):
     for row in json.loads((folder / "errors.json").read_text())["errors"]["all dimensions"]:
         assert row["model"] < 0.5
         assert row["linear"] < 1e-3  # this world is linear
+
+
+class Still:
+    """A model that predicts no change."""
+
+    elites = [0]  # noqa: RUF012
+
+    def predict(self, observations, actions):
+        return observations[None], torch.zeros_like(observations)[None]
+
+
+def test_objects_that_rest_do_not_hide_how_the_robot_is_predicted():
+    task, rng = make_task("kitchen"), np.random.default_rng(0)
+    robot = np.cumsum(rng.normal(size=(400, 9)), 0).astype(np.float32)
+    states = np.zeros((400, task.observation_dim), np.float32)
+    states[:, :9], states[:, 9:] = robot, np.linspace(0, 1, 400)[:, None]  # what is no robot's moves steadily
+    store = TrajectoryStore(task.observation_dim, task.goal_dim, task.action_dim)
+    store.add_episode(states, rng.uniform(-1, 1, (399, task.action_dim)), states[:, : task.goal_dim])
+    errors = measure_errors(Still(), store, store, task)
+    assert list(errors) == ["all dimensions", "objects", "all else"]
+    assert all(row.model == pytest.approx(1) for rows in errors.values() for row in rows)
+    assert errors["objects"][0].linear < 1e-3 < errors["all else"][0].linear
 
 
 def test_the_same_command_after_the_end_changes_nothing(trained, recording):
