@@ -3,9 +3,10 @@
     python benchmarks/exploration.py --out runs/exploration --envs maze_large --seeds 0 1 2 --steps 60000
     python benchmarks/exploration.py --out runs/sweep --steps 10000 --variants sweep --no-settle
 
-Variants named after a setting change that one in preset cpu, to show what it buys; `sweep` is all of them.
-Runs what is not there yet, one after the other on one thread each (start it twice, with other environments,
-to use two cores), continues what was interrupted, and prints a table of everything in the folder.
+Variants named after a setting change that one in preset cpu, to show what it buys; `sweep` is all of them but
+those that it has anyway. Runs what is not there yet, one after the other on one thread each (start it twice,
+with other environments, to use two cores), continues what was interrupted, and prints a table of everything
+in the folder.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ PLANNER: dict[str, dict[str, Any]] = {
     "population-200": {"population": 200},
     "iterations-1": {"iterations": 1},
     "iterations-3": {"iterations": 3},
-    "replan-1": {"replan_every": 1},
-    "replan-2": {"replan_every": 2},
+    "replan-3": {"replan_every": 3},
+    "replan-5": {"replan_every": 5},
     "replan-10": {"replan_every": 10},
+    "replan-20": {"replan_every": 20},
     "mean": {"propagation": "mean"},
     "ts1": {"propagation": "ts1", "particles": 5},
 }
@@ -52,12 +54,13 @@ STAGE: dict[str, dict[str, Any]] = {
     "updates-0.25": {"updates_per_step": 0.25},
     "updates-1": {"updates_per_step": 1.0},
     "horizon-30": {"horizon": 30},
+    "horizon-50": {"horizon": 50},
     "horizon-80": {"horizon": 80},
     "foresight-0": {"foresight": 0.0},
     "whims-0": {"whims": 0.0},
     "novelty": {"explorer": "novelty"},
 }
-SWEEP = ["curious", *PLANNER, *MODEL, *STAGE]
+VARIANTS = ["random", "curious", *PLANNER, *MODEL, *STAGE]
 
 
 def variant_config(env: str, variant: str, steps: int, seed: int, settle: bool) -> ExploreConfig:
@@ -71,6 +74,16 @@ def variant_config(env: str, variant: str, steps: int, seed: int, settle: bool) 
         model=replace(config.model, **MODEL.get(variant, {})),
         **STAGE.get(variant, {}),
     )
+
+
+def sweep(env: str) -> list[str]:
+    """Preset cpu, and the variants that differ from it in an environment."""
+
+    def settings(variant: str) -> ExploreConfig:
+        config = variant_config(env, variant, steps=1, seed=0, settle=False)
+        return replace(config, horizon=config.horizon or make_task(env).explore_horizon)
+
+    return ["curious", *(name for name in VARIANTS if settings(name) != settings("curious"))]
 
 
 def measure(store: TrajectoryStore, task: Task) -> dict[str, Any]:
@@ -114,14 +127,13 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--envs", nargs="+", choices=list(SHORT_NAMES), default=["maze_large"])
-    parser.add_argument("--variants", nargs="+", choices=["random", "sweep", *SWEEP], default=["curious"])
+    parser.add_argument("--variants", nargs="+", choices=["sweep", *VARIANTS], default=["curious"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--no-settle", action="store_true", help="where only what is reached counts")
     arguments = parser.parse_args()
-    variants = SWEEP if "sweep" in arguments.variants else arguments.variants
     for env in arguments.envs:
-        for variant in variants:
+        for variant in sweep(env) if "sweep" in arguments.variants else arguments.variants:
             for seed in arguments.seeds:
                 run = arguments.out / f"{env}-{variant}-{seed}"
                 started = time.process_time()  # one thread: free of what other programs take
@@ -145,12 +157,18 @@ def main() -> None:
 
 
 def print_table(folder: Path) -> None:
-    for path in sorted(folder.glob("*/result.json")):
-        result = json.loads(path.read_text())
-        print(f"{path.parent.name}: {result['steps']} steps, {result['steps_per_second']:.0f} per second")
-        for mark, row in result["measured"].items():
-            values = ", ".join(f"{name} {value:.3g}" for name, value in row.items())
-            print(f"  {int(mark):>7} steps: {values}")
+    """A row for each run in a folder and each number of steps at which it was measured, as Markdown."""
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
+    for env in dict.fromkeys(result["env"] for result in results):
+        rows = [result for result in results if result["env"] == env]
+        names = list(rows[0]["measured"][min(rows[0]["measured"], key=int)])
+        print(f"\n| {env} | seed | steps | per second | {' | '.join(names)} |")
+        print("|---" * (4 + len(names)) + "|")
+        for result in rows:
+            for mark, measured in result["measured"].items():
+                values = " | ".join(f"{measured[name]:.3g}" for name in names)
+                about = f"{result['variant']} | {result['seed']} | {mark} | {result['steps_per_second']:.0f}"
+                print(f"| {about} | {values} |")
 
 
 if __name__ == "__main__":
