@@ -94,6 +94,17 @@ def test_values_are_compared_with_true_times_along_the_optimal_paths(diagnosed):
     assert found["values"]["mean_absolute_error"] == pytest.approx(np.mean(wrong))
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_values_and_aggregated_values_are_of_the_same_value_function(diagnosed, seed):
+    diagnose(diagnosed, replace(SMOKE, seed=seed), name=f"of-{seed}")
+    task = make_task("maze_umaze")
+    value = Parts(diagnosed, task, ReachConfig(), seed=seed, values_name="td3-0-to-1").values().value
+    for path in expert_paths(task, SMOKE.draws, radius=0.0):
+        along = numbers(diagnosed, f"of-{seed}")["accuracy"]["cases"][path.case.name]
+        ends = value(path.states[[0, -1]], torch.tensor([path.case.goal] * 2))
+        assert [along["values"][0], along["values"][-1]] == pytest.approx(ends.tolist(), abs=1e-6)
+
+
 def test_true_times_count_to_where_the_reward_of_the_values_fell(diagnosed):
     diagnose(diagnosed, replace(SMOKE, values="success"))
     to_success, to_the_state = (

@@ -427,7 +427,7 @@ class DiagnoseConfig:
     algo: str = "td3"
     """Learner of the value functions, which are all those trained together."""
     seed: int = 0
-    """Seed of one of them, over which values are aggregated."""
+    """Seed of one of them, whose values, plain and aggregated, are held against true ones."""
     values: str = ""
     """Name of their training, if it was given one."""
     model: str = ""

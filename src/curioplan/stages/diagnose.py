@@ -197,7 +197,10 @@ class Diagnosis:
         }
 
     def accuracy(self) -> dict[str, Any] | None:
-        """V̂ and V̄ along the trajectories of an expert, against γ^(steps − 1); ``None`` without a maze."""
+        """V̂ and V̄ of one value function along the trajectories of an expert, against γ^(steps − 1).
+
+        ``None`` without a maze.
+        """
         # Values count to where reward fell: to success, or to the very state that a goal was taken from.
         radius = SUCCESS_RADIUS if self.chosen.learner.config.reward == "success" else 0.0
         paths = expert_paths(self.task, self.config.draws, radius)
@@ -211,9 +214,8 @@ class Diagnosis:
             states, steps = path.states[shown], path.steps[shown]
             over = OverGraph(self.parts, self.chosen, self.config.graph, path.case.goal)
             goal = torch.tensor(path.case.goal, dtype=torch.float32)
-            plain = np.mean([evaluate(values.value, states, goal) for values in self.values], axis=0)
-            expected, aggregated = expected_value(steps, gamma), over.along(states)
-            along = (steps, expected, plain, aggregated)
+            plain, aggregated = evaluate(self.chosen.value, states, goal), over.along(states)
+            along = (steps, expected_value(steps, gamma), plain, aggregated)
             cases[path.case.name] = AlongPath(*(numbers.tolist() for numbers in along))
         accuracy_figure(cases, self.folder / "accuracy.png")
         self._draw_aggregation(max(paths, key=lambda path: len(path.states)), cases)
