@@ -146,7 +146,7 @@ def measure_growth(parts: Parts, goal: Tensor, state: Tensor) -> None:
         graph = Graph.build(
             parts.values().for_graph("quick"), parts.data(), replace(config, vertices=vertices), 0, seed=0
         )
-        _ = graph.between  # depends on the value function alone
+        _ = graph.edges  # depends on the value function alone
         times = []
         for _ in range(5):
             start = time.perf_counter()

@@ -15,7 +15,7 @@ from curioplan.graph import AggregatedValue, Graph, NextSubgoal, Routes, Wayfind
 from curioplan.graph.density import draw_sparse
 from curioplan.graph.graph import detour
 from curioplan.graph.objectives import aggregate
-from curioplan.graph.search import bottlenecks, shortest_ways
+from curioplan.graph.search import Edges, bottlenecks, shortest_ways
 from curioplan.planning import Rollout
 from exact_values import GridValues, MemoryValues
 from gridworld import Grid, plans
@@ -51,7 +51,7 @@ def test_bottlenecks_equal_brute_force(graph):
 @given(graphs(), st.one_of(st.integers(0, 4).map(float), st.floats(0, 10, width=32)))
 def test_shortest_ways_equal_brute_force(graph, limit):
     lengths, to_goal = graph
-    ways = shortest_ways(lengths, to_goal, limit)
+    ways = shortest_ways(Edges(lengths), to_goal, limit)
     for vertex, remaining in enumerate(ways.remaining):
         allowed = [sum(p) for p in all_paths(lengths, to_goal, vertex) if max(p) <= limit]
         assert remaining == pytest.approx(min(allowed, default=math.inf))

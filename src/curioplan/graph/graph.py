@@ -13,7 +13,7 @@ from torch import Tensor
 from curioplan.config import GraphConfig
 from curioplan.data import TrajectoryStore
 from curioplan.graph.density import density, draw_sparse
-from curioplan.graph.search import Lengths, Ways, bottlenecks, path_from, shortest_ways
+from curioplan.graph.search import Edges, Lengths, Ways, bottlenecks, path_from, shortest_ways
 from curioplan.values import Distances
 
 _GOALS, _STARTS = 32, 8
@@ -88,6 +88,11 @@ class Graph:
         np.fill_diagonal(lengths, np.inf)
         return lengths
 
+    @cached_property
+    def edges(self) -> Edges:
+        """The same in the order of their lengths."""
+        return Edges(self.between)
+
     def state(self) -> dict[str, Any]:
         """Everything as plain tensors and numbers."""
         return {
@@ -124,7 +129,7 @@ class Routes:
     def ways(self, limit: float) -> Ways:
         """Shortest ways from every vertex over edges no longer than a limit."""
         if self._last is None or self._last[0] != limit:
-            self._last = limit, shortest_ways(self.graph.between, self.to_goal, limit)
+            self._last = limit, shortest_ways(self.graph.edges, self.to_goal, limit)
         return self._last[1]
 
     def path(self, from_here: Lengths, direct: float, limit: float) -> list[int] | None:

@@ -29,6 +29,31 @@ class Ways(NamedTuple):
     following: Indices
 
 
+class Edges:
+    """Edges between vertices in the order of their lengths: those within a limit come first.
+
+    Only as many as are asked for are put in order, which are few of all, and then somewhat more.
+
+    Args:
+        lengths: Of all edges, (n, n).
+    """
+
+    def __init__(self, lengths: Lengths) -> None:
+        self._all, self._up_to = lengths, -np.inf
+
+    def within(self, limit: float) -> tuple[Indices, Indices, Lengths]:
+        """Starts, ends and lengths of the edges no longer than a limit."""
+        if limit > self._up_to:
+            self._up_to = 2 * limit
+            flat = self._all.ravel()
+            short = np.flatnonzero((flat <= self._up_to) & np.isfinite(flat))
+            short = short[np.argsort(flat[short])]
+            self._starts, self._ends = np.divmod(short, len(self._all))
+            self._lengths = flat[short]
+        count = int(np.searchsorted(self._lengths, limit, side="right"))
+        return self._starts[:count], self._ends[:count], self._lengths[:count]
+
+
 def bottlenecks(lengths: Lengths, to_goal: Lengths) -> Lengths:
     """The longest edge of the best path from each vertex to the goal: min over paths of max over edges.
 
@@ -48,13 +73,13 @@ def bottlenecks(lengths: Lengths, to_goal: Lengths) -> Lengths:
     return best
 
 
-def shortest_ways(lengths: Lengths, to_goal: Lengths, limit: float) -> Ways:
+def shortest_ways(edges: Edges, to_goal: Lengths, limit: float) -> Ways:
     """Shortest ways to the goal over edges no longer than `limit`."""
     count = len(to_goal)
-    # Backwards, hence transposed, with the goal as the last node.
-    ends, starts = np.nonzero((lengths <= limit).T)
+    starts, ends, lengths = edges.within(limit)
     last = np.flatnonzero(to_goal <= limit)
-    weights = np.concatenate([lengths[starts, ends], to_goal[last]])
+    # Backwards, hence transposed, with the goal as the last node.
+    weights = np.concatenate([lengths, to_goal[last]])
     tails = np.concatenate([ends, np.full(len(last), count)])
     heads = np.concatenate([starts, last])
     graph = csr_matrix((weights, (tails, heads)), shape=(count + 1, count + 1))
