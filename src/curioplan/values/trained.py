@@ -25,6 +25,8 @@ _QUICK_PAIRS = 2048
 """The same for the quick network, whose hidden layers then stay in cache."""
 _CHECKED = 0.25
 """Share of the edges that are checked, the shortest: paths over longer ones are rare."""
+_CHECKED_EACH = 250
+"""Edges that are checked at most, per state: the more vertices there are, the shorter the edges of paths."""
 
 
 class Distances(Protocol):
@@ -195,7 +197,8 @@ class CheckedValues(QuickValues):
         """As `distances`, of which the shortest are no shorter than the learner's own."""
         states, goals = states.to(self._problem.device), self.task_goals(goals)
         lengths = self.distances(states, goals)
-        limit = lengths.flatten().kthvalue(math.ceil(_CHECKED * lengths.numel())).values
+        count = min(math.ceil(_CHECKED * lengths.numel()), _CHECKED_EACH * len(states))
+        limit = lengths.flatten().kthvalue(count).values
         rows, columns = torch.nonzero(lengths <= limit, as_tuple=True)
         for row, column in zip(rows.split(_PAIRS), columns.split(_PAIRS), strict=True):
             exact = self._values.distance(states[row], goals[column])
