@@ -16,6 +16,7 @@ from curioplan.envs.task import Task
 
 MAX_EPISODES = 400  # drawn as lines; more would only blacken the picture
 GRID = 20  # cells per goal dimension where the task defines no coverage
+LEAST = 1e-2  # of a threshold, below which displacements are drawn alike
 WINDOW = 0.05  # share of all episodes over which shares are averaged
 
 
@@ -41,7 +42,10 @@ def exploration_figure(store: TrajectoryStore, task: Task, path: Path) -> None:
     """Draw what was reached and when, as PNG and PDF."""
     figure, (left, right) = new_figure(columns=2, width=3.6, height=3.0)
     with house_style():
-        _draw_trajectories(figure, left, store, task)
+        if len(task.objects) > 1:
+            _draw_displacements(left, store, task)
+        else:
+            _draw_trajectories(figure, left, store, task)
         if task.objects:
             _draw_shares(right, store, task)
         else:
@@ -77,6 +81,17 @@ def _draw_coverage(axes: Axes, store: TrajectoryStore, task: Task) -> None:
     axes.set(title=f"visited {unit}", xlabel="thousand steps", ylim=(0, None), xlim=(0, None))
 
 
+def _draw_displacements(axes: Axes, store: TrajectoryStore, task: Task) -> None:
+    """How far each object got from where it was, in each episode: goals of several objects have no map."""
+    ends = np.cumsum(store.episode_lengths.numpy()) / 1000
+    for thing in task.objects:
+        moved = np.maximum(displacements(store, thing) / thing.threshold, LEAST)
+        axes.plot(ends, moved, linestyle="none", marker=".", markersize=3)
+    axes.axhline(1, color="#8C8C8C", linewidth=0.8, linestyle="--")
+    axes.set(title="displacement in an episode", xlabel="thousand steps", ylabel="times that of success")
+    axes.set(yscale="log", xlim=(0, None))
+
+
 def _draw_shares(axes: Axes, store: TrajectoryStore, task: Task) -> None:
     """The share of recent episodes in which each object was moved beyond its threshold."""
     ends = np.cumsum(store.episode_lengths.numpy()) / 1000
@@ -88,4 +103,4 @@ def _draw_shares(axes: Axes, store: TrajectoryStore, task: Task) -> None:
         share = (total[1:] - total[start]) / (np.arange(1, len(ends) + 1) - start)
         axes.plot(ends, share, label=f"{thing.name} ({moved.mean():.0%})")
     axes.set(title="episodes that displace it", xlabel="thousand steps", ylim=(-0.02, 1.02), xlim=(0, None))
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
