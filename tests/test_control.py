@@ -15,7 +15,7 @@ from curioplan.graph.objectives import aggregate, aggregate_pruned
 from curioplan.presets import preset
 from curioplan.stages.control import CONTROLLERS, Agent, Parts, make_controller
 from curioplan.stages.train import load_values, train
-from curioplan.values import learner_config
+from curioplan.values import learner_config, trained
 
 GOAL = (0.8, 0.8)
 SMOKE = preset("smoke", ReachConfig)
@@ -145,20 +145,22 @@ def test_quick_distances_approach_the_learners_own(run):
 
 
 @pytest.mark.parametrize("error", [-5.0, 5.0])  # of the log-odds: edges too long, and too short
-def test_the_shortest_quick_edges_are_checked_by_the_learners_own(run, error):
+@pytest.mark.parametrize(("each", "count"), [(250, 24), (1, 12)])  # a quarter of 96, or one per state
+def test_the_shortest_quick_edges_are_checked_by_the_learners_own(run, error, each, count, monkeypatch):
+    monkeypatch.setattr(trained, "_CHECKED_EACH", each)
     values = load_values(run, name="whole")
     list(values.learner.networks["quick"].parameters())[-1].data += error
     here, goals = states(12), values.task_goals(states(8)[:, :2])
     exact, quick, edges = (
-        each(here, goals)
-        for each in (
+        measure(here, goals)
+        for measure in (
             values.distances,
             values.for_graph("quick").edges,
             values.for_graph("checked").edges,
         )
     )
-    shortest = quick <= quick.flatten().sort().values[23]  # a quarter of 96
-    assert shortest.sum() == 24
+    shortest = quick <= quick.flatten().sort().values[count - 1]
+    assert shortest.sum() == count
     assert torch.allclose(edges, torch.where(shortest, torch.maximum(quick, exact), quick))
     assert torch.equal(edges > quick, shortest if error > 0 else torch.zeros_like(shortest))
     assert torch.equal(values.for_graph("checked").distances(here, goals), quick)

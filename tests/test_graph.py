@@ -48,13 +48,15 @@ def test_bottlenecks_equal_brute_force(graph):
     assert bottlenecks(lengths, to_goal).tolist() == brute
 
 
-@given(graphs(), st.one_of(st.integers(0, 4).map(float), st.floats(0, 10, width=32)))
-def test_shortest_ways_equal_brute_force(graph, limit):
+@given(graphs(), st.lists(st.one_of(LENGTH, st.floats(0, 10, width=32)), min_size=1, max_size=3))
+def test_shortest_ways_equal_brute_force_whatever_limits_were_asked_for_before(graph, limits):
     lengths, to_goal = graph
-    ways = shortest_ways(Edges(lengths), to_goal, limit)
-    for vertex, remaining in enumerate(ways.remaining):
-        allowed = [sum(p) for p in all_paths(lengths, to_goal, vertex) if max(p) <= limit]
-        assert remaining == pytest.approx(min(allowed, default=math.inf))
+    edges = Edges(lengths)
+    for limit in limits:
+        ways = shortest_ways(edges, to_goal, limit)
+        for vertex, remaining in enumerate(ways.remaining):
+            allowed = [sum(p) for p in all_paths(lengths, to_goal, vertex) if max(p) <= limit]
+            assert remaining == pytest.approx(min(allowed, default=math.inf))
 
 
 @given(graphs(), st.data())
