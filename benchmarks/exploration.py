@@ -57,7 +57,9 @@ STAGE: dict[str, dict[str, Any]] = {
     "horizon-50": {"horizon": 50},
     "horizon-80": {"horizon": 80},
     "foresight-0": {"foresight": 0.0},
+    "foresight-0.99": {"foresight": 0.99},
     "whims-0": {"whims": 0.0},
+    "whims-0.1": {"whims": 0.1},
     "novelty": {"explorer": "novelty"},
 }
 VARIANTS = ["random", "curious", *PLANNER, *MODEL, *STAGE]
