@@ -4,8 +4,10 @@
 
 The shortest way to a sequence of presses is known there. First, how well learned distances rank random states
 of the data by the length of that way, for the goals of the evaluation cases. Then, how well the model
-predicts presses: in one step, and some steps after an imagined ball has entered a zone. Last, how often the
-planner reaches the goals with the learned model when it is given true lengths in place of learned values.
+predicts presses: in one step, and some steps after an imagined ball has entered a zone; and how far learned
+distances of imagined states are from those of the states that came, where a button was pressed on the way and
+where none was. Last, how often the planner reaches the goals with the learned model when it is given true
+lengths in place of learned values.
 With --capacity, only how well a network of the size of the values ranks them when it is shown true lengths.
 """
 
@@ -175,6 +177,32 @@ def judge_model(parts: Parts) -> None:
     )
 
 
+def judge_imagined(parts: Parts) -> None:
+    """Print how far learned distances of imagined states are from those of the states that came."""
+    store, values, model, horizon = parts.data(), parts.values(), parts.model(), parts.task.reach_horizon
+    numbers = torch.from_numpy(triples(store.observations.numpy()))
+    rows = store.transition_rows
+    rows = rows[rows + horizon <= store.last_rows[store.episode_of[rows]]]
+    generator = torch.Generator().manual_seed(0)
+    goals = torch.tensor([case.goal for case in parts.task.cases])
+    pressed = numbers[rows] != numbers[rows + horizon]
+    for name, those in (("pressed", rows[pressed]), ("not pressed", rows[~pressed])):
+        some = those[torch.randperm(len(those), generator=generator)[:EPISODES]]
+        actions = torch.stack([store.actions[some + step] for step in range(horizon)], 1)
+        generators = [generator] * len(some)
+        rollout = ModelRollout(model, "mean").rollout(
+            store.observations[some], actions[:, None], generators, disagreement=False
+        )
+        finals = rollout.states[:, 0, :, -1]  # (n, members, 7)
+        worth = values.gamma ** values.distances(finals.flatten(0, 1), goals).view(*finals.shape[:2], -1)
+        imagined = worth.mean(1).log() / math.log(values.gamma)
+        off = (imagined - values.distances(store.observations[some + horizon], goals)).abs()
+        print(
+            f"{horizon} steps ahead, where a button is {name}, distances to goals are off by "
+            f"{float(off.median()):.0f} steps in the median"
+        )
+
+
 def plan_exactly(parts: Parts) -> None:
     """Print which cases are reached with the learned model and true distances."""
     task = parts.task
@@ -202,6 +230,7 @@ def main() -> None:
         return
     rank_values(parts)
     judge_model(parts)
+    judge_imagined(parts)
     plan_exactly(parts)
 
 
