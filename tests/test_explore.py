@@ -114,9 +114,11 @@ def test_other_settings_are_refused(explored):
 
 
 COMMAND = (
-    *("explore", "maze_umaze", "--preset", "smoke", "--steps", "900", "--warmup-steps", "200"),
-    *("--checkpoint-every", "100", "--updates-per-step", "0.1"),
+    *("explore", "maze_umaze", "--preset", "smoke", "--steps", "3000", "--warmup-steps", "200"),
+    *("--checkpoint-every", "600", "--updates-per-step", "0.05", "--settle", "600"),
+    *("--planner.replan-every", "20"),
 )
+EPISODES = 10
 
 
 def start(out):
@@ -129,22 +131,35 @@ def start(out):
     )
 
 
+def kill(out, ready, delay=0.0):
+    """Start the command, and kill it some seconds after something about its folder holds."""
+    process = start(out)
+    while not ready():
+        assert process.poll() is None
+        time.sleep(0.005)
+    time.sleep(delay)
+    assert process.poll() is None, "it ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 def test_killed_ten_times_it_ends_with_the_same_bytes_as_if_it_had_not_been(tmp_path):
+    started = time.monotonic()
     assert start(tmp_path / "whole").wait() == 0
-    rng = random.Random(0)
-    broken, kills = tmp_path / "broken", 0
-    while kills < 10:
-        process = start(broken)
-        while not (broken / "explore" / ".lock").exists() and process.poll() is None:
-            time.sleep(0.01)
-        try:
-            process.wait(rng.uniform(0, 4))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        kills += 1
-    assert start(broken).wait() == 0
-    assert result(broken) == result(tmp_path / "whole")
+    duration = time.monotonic() - started
+    rng, folder = random.Random(0), tmp_path / "broken" / "explore"
+    for episodes in range(EPISODES):
+
+        def reached(episodes=episodes):
+            return sum(1 for _ in read_metrics(folder)) >= episodes
+
+        kill(tmp_path / "broken", reached, rng.uniform(0, duration / (2 * EPISODES)))
+    for written in ("data", "exploration.png"):  # one after the other, after all steps and before the model
+        assert not (folder / written).exists()
+        kill(tmp_path / "broken", (folder / written).exists)
+        assert not (folder / "model.safetensors").exists()
+    assert start(tmp_path / "broken").wait() == 0
+    assert result(tmp_path / "broken") == result(tmp_path / "whole")
 
 
 OTHERS = [{"explorer": "novelty"}, {"explorer": "random"}, {"foresight": 0.9}, {"whims": 0.3}]
