@@ -122,6 +122,17 @@ def test_objects_that_rest_do_not_hide_how_the_robot_is_predicted():
     assert errors["objects"][0].linear < 1e-3 < errors["all else"][0].linear
 
 
+def test_without_objects_what_goals_are_of_is_told_apart_from_the_rest():
+    task, rng = make_task("pinpad"), np.random.default_rng(0)
+    states = rng.normal(size=(400, 7)).astype(np.float32)  # presses
+    states[:, :4] = np.linspace(0, 1, 400)[:, None]  # of a ball that moves steadily
+    store = TrajectoryStore(7, 3, 2)
+    store.add_episode(states, rng.uniform(-1, 1, (399, 2)), states[:, 4:])
+    errors = measure_errors(Still(), store, store, task)
+    assert list(errors) == ["all dimensions", "goals", "all else"]
+    assert errors["all else"][0].linear < 1e-3 < errors["goals"][0].linear
+
+
 def test_the_same_command_after_the_end_changes_nothing(trained, recording):
     before = result(trained)
     train(trained, recording)
