@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -116,11 +115,6 @@ class Explorer:
             ModelRollout(self.model, planner.propagation, planner.particles),
             self.novelty or self.foresight or Disagreement(),
         )
-        # A whim lasts as long as a plan looks ahead, in whole turns of planning; that many of them count for
-        # one of planning in the chance that a turn begins one.
-        turns = math.ceil(self.planner.horizon / planner.replan_every)
-        self.whim_steps = turns * planner.replan_every
-        self.whim_chance = config.whims / (config.whims + turns * (1 - config.whims))
         self.generator = torch.Generator().manual_seed(seed_for(config.seed, "novelty batches"))
         self.updates = 0
         self.learned = 0  # transitions the model has taken in
@@ -147,17 +141,17 @@ class Explorer:
         rng = np.random.default_rng(seed_for(self.config.seed, "actions", number))
         observation, _ = self.env.reset(seed=seed_for(self.config.seed, "environment", number) % 2**31)
         self.store.begin(observation["observation"], observation["achieved_goal"])
-        values, done, step, whim = [], False, 0, 0
+        values, done, step, whim = [], False, 0, False
         while not done and self.store.transitions < self.config.steps:
             due = step % self.config.planner.replan_every == 0
-            if planned and due and not whim and rng.random() < self.whim_chance:
-                whim = self.whim_steps
-            if not planned or whim == self.whim_steps:
+            if planned and due:
+                whim = rng.random() < self.config.whims
+            if not planned or (whim and due):
                 action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
             elif not whim:
                 action, value = self._plan(observation["observation"])
                 values.append(value)
-            step, whim = step + 1, max(0, whim - 1)
+            step += 1
             observation, _, terminated, truncated, _ = self.env.step(action)
             done = terminated or truncated or self.is_over(observation)
             self.store.step(action, observation["observation"], observation["achieved_goal"])
