@@ -60,6 +60,8 @@ STAGE: dict[str, dict[str, Any]] = {
     "foresight-0.99": {"foresight": 0.99},
     "whims-0": {"whims": 0.0},
     "whims-0.1": {"whims": 0.1},
+    "whims-0.2": {"whims": 0.2},
+    "whims-1": {"whims": 1.0},
     "novelty": {"explorer": "novelty"},
 }
 VARIANTS = ["random", "curious", *PLANNER, *MODEL, *STAGE]

@@ -183,28 +183,6 @@ def test_training_by_epochs_before_each_episode_as_in_the_paper(foresight, tmp_p
     assert np.isfinite(rows[1]["loss"])
 
 
-def held(actions, length):
-    """Which stretches of so many steps, from the first on, have one and the same action all along."""
-    stretches = actions.unflatten(0, (-1, length))
-    return (stretches == stretches[:, :1]).all(-1).all(-1)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_whims_take_the_place_of_as_many_plans_and_last_as_long(share):
-    config = replace(TINY, steps=3000, updates_per_step=0.02, whims=share)
-    config = replace(config, planner=replace(config.planner, replan_every=5))
-    explorer = Explorer(make_env("maze_umaze"), make_task("maze_umaze"), config)
-    for _ in range(3):
-        explorer.episode()
-    warmup, *episodes = (torch.tensor(episode.actions) for episode in explorer.store)
-    assert not held(warmup, 5).any()
-    whims = torch.cat([held(actions, 5) for actions in episodes])
-    assert abs(whims.float().mean() - share) < 0.1
-    chosen = torch.cat([actions.unflatten(0, (-1, 5))[:, 0] for actions in episodes])[whims]
-    assert len(chosen.unique(dim=0)) == len(chosen)
-    assert ("objective" in explorer.metrics) == (share < 1)
-
-
 def test_updates_per_step_are_fixed_whatever_the_amount_of_data():
     config = replace(TINY, steps=10_000, updates_per_step=0.5)
     explorer = Explorer(make_env("maze_umaze"), make_task("maze_umaze"), config)

@@ -151,8 +151,8 @@ class ExploreConfig:
     """Discount factor per step of the disagreement that lies beyond a plan's horizon: its value is learned
     along, from the data, and counts where a plan ends. 0 plans for the horizon alone."""
     whims: float = 0.0
-    """Share of plans in whose place a random action is held for as long: what the model is wrongly sure of,
-    chance alone finds."""
+    """About this share of the steps is spent on random actions, each held for as long as a plan looks ahead,
+    begun mostly where the agent has seldom been: what the model is wrongly sure of, chance alone finds."""
     epochs: int = 12
     """Epochs of all data that the model is trained for before each episode."""
     updates_per_step: float = 0.0

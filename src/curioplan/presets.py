@@ -127,7 +127,7 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
         "settle": 3000,
         "horizon": 50,
         "foresight": 0.99,
-        "whims": 0.1,
+        "whims": 0.2,
         "planner.replan_every": 10,
     },
     # Between a button pressed and the same button not pressed there is nothing to value.

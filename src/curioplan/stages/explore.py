@@ -25,6 +25,7 @@ from curioplan.presets import preset
 from curioplan.runs import Stage, open_stage
 from curioplan.seeding import seed_for
 from curioplan.stages.runtime import progress_bar, torch_threads
+from curioplan.stages.whims import Whims
 from curioplan.storage import load_tree, save_tree
 
 STAGE = "explore"
@@ -115,6 +116,7 @@ class Explorer:
             ModelRollout(self.model, planner.propagation, planner.particles),
             self.novelty or self.foresight or Disagreement(),
         )
+        self.whims = Whims(config.whims, self.planner.horizon, planner.replan_every) if config.whims else None
         self.generator = torch.Generator().manual_seed(seed_for(config.seed, "novelty batches"))
         self.updates = 0
         self.learned = 0  # transitions the model has taken in
@@ -141,17 +143,20 @@ class Explorer:
         rng = np.random.default_rng(seed_for(self.config.seed, "actions", number))
         observation, _ = self.env.reset(seed=seed_for(self.config.seed, "environment", number) % 2**31)
         self.store.begin(observation["observation"], observation["achieved_goal"])
-        values, done, step, whim = [], False, 0, False
+        whims = self.whims if planned else None
+        if whims is not None:
+            whims.recall(self.store.achieved_goals, rng)
+        values, done, step, whim = [], False, 0, 0
         while not done and self.store.transitions < self.config.steps:
             due = step % self.config.planner.replan_every == 0
-            if planned and due:
-                whim = rng.random() < self.config.whims
-            if not planned or (whim and due):
+            if whims is not None and due and not whim:
+                whim = whims.steps * whims.begins(observation["achieved_goal"], rng)
+            if not planned or (whims is not None and whim == whims.steps):
                 action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
             elif not whim:
                 action, value = self._plan(observation["observation"])
                 values.append(value)
-            step += 1
+            step, whim = step + 1, max(0, whim - 1)
             observation, _, terminated, truncated, _ = self.env.step(action)
             done = terminated or truncated or self.is_over(observation)
             self.store.step(action, observation["observation"], observation["achieved_goal"])
