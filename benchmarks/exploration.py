@@ -53,6 +53,9 @@ MODEL: dict[str, dict[str, Any]] = {
 STAGE: dict[str, dict[str, Any]] = {
     "updates-0.25": {"updates_per_step": 0.25},
     "updates-1": {"updates_per_step": 1.0},
+    "updates-0.5": {"updates_per_step": 0.5},
+    "warmup-1200": {"warmup_steps": 1200},
+    "warmup-3000": {"warmup_steps": 3000},
     "horizon-30": {"horizon": 30},
     "horizon-50": {"horizon": 50},
     "horizon-80": {"horizon": 80},

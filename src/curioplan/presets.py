@@ -122,8 +122,11 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     # A point mass among walls is soon known.
     **{("cpu", ExploreConfig, f"maze_{size}"): {"settle": 3000} for size in ("umaze", "medium")},
     # Plans of the task's 30 steps dwell on the walls nearby, long after they are known. These see further; to
-    # cost no more, they are made less often.
+    # cost no more, they are made less often. A model that learns less per step stays curious for longer, and
+    # two random episodes are enough to begin with.
     ("cpu", ExploreConfig, "maze_large"): {
+        "warmup_steps": 1200,
+        "updates_per_step": 0.25,
         "settle": 3000,
         "horizon": 50,
         "foresight": 0.99,
