@@ -16,8 +16,8 @@ START = 6.0
 """Seconds until a process has imported what it needs, and for its figures at the end."""
 EXPLORE = {"paper": 1.4, "cpu": 50.0, "smoke": 130.0}
 """Environment steps per second in mazes."""
-SLOWER = {"fetch_push": 1.3, "pinpad": 1.6, "kitchen": 1.7}
-"""Environments whose states, simulators or plans take longer."""
+SLOWER = {"maze_large": 0.75, "fetch_push": 1.3, "pinpad": 1.6, "kitchen": 1.7}
+"""How much longer environments take whose states, simulators, plans or updates are others."""
 POLO = {"on-policy": 1.5, "mppi": 3.0}
 """How much longer value-driven exploration takes, by its targets."""
 MODEL = {"paper": 30.0, "cpu": 100.0, "smoke": 200.0}
