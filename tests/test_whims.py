@@ -12,6 +12,8 @@ from curioplan.presets import preset
 from curioplan.stages.explore import Explorer
 from curioplan.stages.whims import Whims
 
+BOUNDS = ((-1.0, -1.0), (1.0, 1.0))
+
 
 def a_room_and_a_corridor(rng):
     """Goals of which a twentieth are in a corridor as large as the room that the others are in."""
@@ -23,7 +25,7 @@ def a_room_and_a_corridor(rng):
 def test_rareness_is_uniform_over_the_data_and_highest_where_they_are_few():
     rng = np.random.default_rng(0)
     goals = a_room_and_a_corridor(rng)
-    whims = Whims(0.2, 50, 10)
+    whims = Whims(0.2, 50, 10, *BOUNDS)
     whims.recall(goals, rng)
     found = np.array([whims.rareness(goal) for goal in goals[::20].numpy()])
     assert np.abs(np.quantile(found, [0.1, 0.25, 0.5, 0.75, 0.9]) - [0.1, 0.25, 0.5, 0.75, 0.9]).max() < 0.06
@@ -36,7 +38,7 @@ def test_rareness_is_uniform_over_the_data_and_highest_where_they_are_few():
 def test_whims_take_about_their_share_and_mostly_where_the_agent_has_seldom_been(share):
     rng = np.random.default_rng(0)
     goals = a_room_and_a_corridor(rng)
-    whims = Whims(share, 45, 10)
+    whims = Whims(share, 45, 10, *BOUNDS)
     assert whims.steps == 50  # the least whole turns of planning that are as long as a plan
     whims.recall(goals, rng)
     began = np.array([whims.begins(goal, rng) for goal in goals[::4].numpy()])
@@ -50,7 +52,7 @@ def test_rareness_does_not_depend_on_units_or_on_what_never_changes():
     goals = a_room_and_a_corridor(rng)
     both = []
     for scaled in (goals, torch.cat([goals * torch.tensor([1000.0, 0.001]), torch.ones(len(goals), 1)], 1)):
-        whims = Whims(0.2, 50, 10)
+        whims = Whims(0.2, 50, 10, *BOUNDS)
         whims.recall(scaled, np.random.default_rng(1))
         both.append([whims.rareness(goal) for goal in scaled[::100].numpy()])
     assert np.abs(np.subtract(*both)).max() < 0.02

@@ -116,7 +116,9 @@ class Explorer:
             ModelRollout(self.model, planner.propagation, planner.particles),
             self.novelty or self.foresight or Disagreement(),
         )
-        self.whims = Whims(config.whims, self.planner.horizon, planner.replan_every) if config.whims else None
+        self.whims = Whims(
+            config.whims, self.planner.horizon, planner.replan_every, task.action_low, task.action_high
+        )
         self.generator = torch.Generator().manual_seed(seed_for(config.seed, "novelty batches"))
         self.updates = 0
         self.learned = 0  # transitions the model has taken in
@@ -143,20 +145,17 @@ class Explorer:
         rng = np.random.default_rng(seed_for(self.config.seed, "actions", number))
         observation, _ = self.env.reset(seed=seed_for(self.config.seed, "environment", number) % 2**31)
         self.store.begin(observation["observation"], observation["achieved_goal"])
-        whims = self.whims if planned else None
-        if whims is not None:
-            whims.recall(self.store.achieved_goals, rng)
-        values, done, step, whim = [], False, 0, 0
+        if planned:
+            self.whims.recall(self.store.achieved_goals, rng)
+        values, done = [], False
         while not done and self.store.transitions < self.config.steps:
-            due = step % self.config.planner.replan_every == 0
-            if whims is not None and due and not whim:
-                whim = whims.steps * whims.begins(observation["achieved_goal"], rng)
-            if not planned or (whims is not None and whim == whims.steps):
+            if not planned:
                 action = rng.uniform(self.task.action_low, self.task.action_high).astype(np.float32)
-            elif not whim:
+            elif (whim := self.whims.act(observation["achieved_goal"], rng)) is not None:
+                action = whim
+            else:
                 action, value = self._plan(observation["observation"])
                 values.append(value)
-            step, whim = step + 1, max(0, whim - 1)
             observation, _, terminated, truncated, _ = self.env.step(action)
             done = terminated or truncated or self.is_over(observation)
             self.store.step(action, observation["observation"], observation["achieved_goal"])

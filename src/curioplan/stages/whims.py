@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,23 +33,44 @@ class Whims:
         share: About this share of the steps belongs to whims.
         horizon: Steps that a plan looks ahead.
         turn: Steps from plan to plan; whims last as many of these turns as make the horizon.
+        low: Lowest actions.
+        high: Highest actions.
     """
 
-    def __init__(self, share: float, horizon: int, turn: int) -> None:
+    def __init__(
+        self, share: float, horizon: int, turn: int, low: Sequence[float], high: Sequence[float]
+    ) -> None:
         turns = math.ceil(horizon / turn)
-        self.steps = turns * turn
+        self.turn, self.steps = turn, turns * turn
+        self.low, self.high = low, high
         # A turn of planning is one of them, a whim is several: the chance that a turn begins one is less.
         self._chance = share / (share + turns * (1 - share))
         self._goals = self._spacings = torch.empty(0)
+        self._action = np.zeros(len(low), np.float32)
+        self._step = self._left = 0
 
     def recall(self, goals: Tensor, rng: np.random.Generator) -> None:
-        """Take in what has been achieved so far (N, goal), by a sample."""
+        """Begin an episode, and take in what has been achieved so far (N, goal), by a sample."""
+        self._step = self._left = 0
+        if not self._chance:
+            return
         sample = goals[torch.from_numpy(rng.integers(len(goals), size=_SAMPLE))]
         self._units = Normaliser(goals.shape[1])
         self._units.update(sample)
         self._goals = self._units.normalise(sample)
         spacings = self._spacing(self._goals, _NEIGHBOURS + 1)  # each is a neighbour of itself
         self._spacings = spacings.sort().values
+
+    def act(self, goal: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float32] | None:
+        """What a whim does at the next step, with this goal achieved, or None if a plan may go on."""
+        if not self._left and self._step % self.turn == 0 and self.begins(goal, rng):
+            self._action = rng.uniform(self.low, self.high).astype(np.float32)
+            self._left = self.steps
+        self._step += 1
+        if not self._left:
+            return None
+        self._left -= 1
+        return self._action
 
     def rareness(self, goal: NDArray[Any]) -> float:
         """How seldom a goal (goal,) is among those achieved, from 0 to 1."""
@@ -62,5 +84,7 @@ class Whims:
 
     def begins(self, goal: NDArray[Any], rng: np.random.Generator) -> bool:
         """Whether a whim begins at a turn of planning, with this goal achieved."""
+        if not self._chance:
+            return False
         chances = (_SHARPNESS + 1) * self.rareness(goal) ** _SHARPNESS
         return rng.random() >= (1 - self._chance) ** chances
