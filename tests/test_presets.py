@@ -74,7 +74,7 @@ def test_what_an_environment_needs_goes_before_what_a_learner_sets_for_itself(ex
     config, usual = learner_config("td3", "cpu", "fetch_push"), learner_config("td3", "cpu")
     assert {"updates", "polyak"} <= set(type(config).presets["cpu"])
     assert config == replace(usual, updates=33, polyak=0.5)
-    assert usual == learner_config("td3", "cpu", "maze_large")
+    assert usual == learner_config("td3", "cpu", "maze_medium")
 
 
 @pytest.mark.parametrize("env", ["pinpad", "curioplan/PinPad-v0"])
