@@ -136,7 +136,7 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     # Between a button pressed and the same button not pressed there is nothing to value.
     ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
     # Ways over the task's 1000 vertices are longer than need be, by how much depends on where one stands.
-    ("cpu", GraphConfig, "maze_large"): {"vertices": 1500},
+    ("cpu", GraphConfig, "maze_large"): {"vertices": 2000},
     # Its hundred vertices are few for 36 histories: with the bottleneck alone, much depends on their draw.
     # Particles are averaged there, so that dividing detours out would change plans, which was not tried.
     ("cpu", GraphConfig, "pinpad"): {"trust": 3.0, "calibrated": False},
