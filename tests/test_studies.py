@@ -170,7 +170,7 @@ def test_impossible_studies_are_explained(arguments, message):
 
 def test_the_estimate_of_a_study_is_that_of_its_stages(tmp_path):
     [study] = define("method", ["maze_large"], 3)
-    exploring = 3 * 200_000 * estimates.SLOWER["maze_large"] / estimates.EXPLORE["cpu"] / 60
+    exploring = 3 * 200_000 * estimates.STEPS_COST["maze_large"] / estimates.EXPLORE["cpu"] / 60
     text = describe(study.plan, tmp_path, 1)
     assert "18 jobs, 0 finished; the rest takes about" in text
     hours, minutes = re.search(r"about (\d+) h (\d+) min on", text).groups()

@@ -122,8 +122,8 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     # A point mass among walls is soon known.
     **{("cpu", ExploreConfig, f"maze_{size}"): {"settle": 3000} for size in ("umaze", "medium")},
     # Plans of the task's 30 steps dwell on the walls nearby, long after they are known. These see further; to
-    # cost no more, they are made less often. A model that learns less per step stays curious for longer, and
-    # two random episodes are enough to begin with.
+    # cost no more, they are made less often. With fewer random episodes and fewer updates than elsewhere, all
+    # cells are visited sooner.
     ("cpu", ExploreConfig, "maze_large"): {
         "warmup_steps": 1200,
         "updates_per_step": 0.25,
@@ -135,7 +135,7 @@ _EXCEPTIONS: dict[tuple[PresetName, type, str], dict[str, Any]] = {
     },
     # Between a button pressed and the same button not pressed there is nothing to value.
     ("cpu", ReachConfig, "pinpad"): {"valuing": "particles"},
-    # Ways over the task's 1000 vertices are longer than need be, by how much depends on where one stands.
+    # With the task's 1000 vertices ways are longer than need be, and more depends on how they are drawn.
     ("cpu", GraphConfig, "maze_large"): {"vertices": 2000},
     # Its hundred vertices are few for 36 histories: with the bottleneck alone, much depends on their draw.
     # Particles are averaged there, so that dividing detours out would change plans, which was not tried.

@@ -16,8 +16,8 @@ START = 6.0
 """Seconds until a process has imported what it needs, and for its figures at the end."""
 EXPLORE = {"paper": 1.4, "cpu": 50.0, "smoke": 130.0}
 """Environment steps per second in mazes."""
-SLOWER = {"maze_large": 0.75, "fetch_push": 1.3, "pinpad": 1.6, "kitchen": 1.7}
-"""How much longer environments take whose states, simulators, plans or updates are others."""
+STEPS_COST = {"maze_large": 0.75, "fetch_push": 1.3, "pinpad": 1.6, "kitchen": 1.7}
+"""What a step costs in environments whose states, simulators, plans or updates differ: 1 elsewhere."""
 POLO = {"on-policy": 1.5, "mppi": 3.0}
 """How much longer value-driven exploration takes, by its targets."""
 MODEL = {"paper": 30.0, "cpu": 100.0, "smoke": 200.0}
@@ -42,7 +42,7 @@ LOOKED = 3
 
 def exploring(env: str, preset: str, config: ExploreConfig) -> float:
     """Seconds of an exploration, until its model has settled."""
-    steps = config.steps * SLOWER.get(env, 1.0)
+    steps = config.steps * STEPS_COST.get(env, 1.0)
     return START + steps / EXPLORE[preset] + config.settle / MODEL[preset]
 
 
